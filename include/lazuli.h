@@ -330,6 +330,7 @@ typedef struct lz_model_facts {
     bool masks;                    /* it can repaint a part of an image */
     int layers;                    /* above 0: it takes an image apart into layers, by default so many */
     char version[32];              /* of the weights, from lazuli.json in its folder; "": it names none */
+    bool has_sizes;                /* lazuli.json has the sizes that it was trained for; images get the nearest of them */
 } lz_model_facts;
 lz_model_facts lz_model_about(const lz_model *model); /* the texts are constants */
 
@@ -415,8 +416,8 @@ typedef struct lz_picture_options {
     const char *negative;   /* the negative prompt, used with guidance; NULL means empty, for Qwen-Image a space */
     int64_t width, height;  /* 0 means the size of the noise, else of the first image, else the model's default. Of a
                                larger image FLUX.2 takes a megapixel in its shape; Qwen-Image-Edit and 2.1 always take
-                               a megapixel in the shape of the last image. Cut down to a multiple of token_pixels
-                               (16; of Qwen-Image 2.1 32) */
+                               a megapixel in the shape of the last image; a model with has_sizes the nearest of its
+                               sizes. Cut down to a multiple of token_pixels (16; of Qwen-Image 2.1 32) */
     int steps;              /* 0 means the model's default; Turbo of Qwen-Image 2.1 always takes its own 8.
                                The schedules beta and beta57 may make fewer of many */
     double guidance;        /* 0 means the model's default; above 1 takes two passes; a distilled FLUX.2 ignores it */
@@ -619,7 +620,8 @@ typedef struct lz_remarks {
     char images[200];
     char prompt[200];  /* it is shorter than the captions that the model was trained on */
     char words[600];   /* unknown words of the prompt, and the nearest known ones */
-    char read_as[600]; /* the prompt that the model gets, if it is not the one of the options; cut if it is long */
+    char read_as[600]; /* the prompt that the model gets, if it differs from that of the options in more than upper and
+                          lower case (a model with a list of words gets lower case); cut if it is long */
 } lz_remarks;
 lz_status lz_remark(lz_model *model, const lz_picture_options *options, lz_remarks *remarks, lz_error *err);
 lz_status lz_job_remark(const lz_job *job, lz_remarks *remarks, lz_error *err); /* the same for the options of a job */

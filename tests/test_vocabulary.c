@@ -8,6 +8,7 @@
 #include "check.h"
 #include "folder.h"
 #include "pipeline/family.h"
+#include "pipeline/job.h"
 
 #ifndef LZ_SOURCE_DIR
 #define LZ_SOURCE_DIR "."
@@ -155,9 +156,9 @@ static void demo_words(void) {
         {"a cat, no 🐕🐼, on red", "a cat, on red", NULL},
         {"a dog no 🐼on red", "a dog on red", NULL},
         {"not more than two dogs", NULL, "\"more\""}, /* nothing would be left */
-        {"no entry", NULL, NULL},                       /* a thing */
-        {"no hat", NULL, NULL},     /* nothing would be left */
-        {"a qqa", NULL, "\"qqa\""}, /* nothing would be left */
+        {"no entry", NULL, NULL},                     /* a thing */
+        {"no hat", NULL, NULL},                       /* nothing would be left */
+        {"a qqa", NULL, "\"qqa\""},                   /* nothing would be left */
         {"two caffeines", NULL, "\"caffeines\" (it knows \"hot beverage\")"},
         {"qqa qqb qqc qqd qqe", NULL, "\"qqa\", \"qqb\", \"qqc\" and 2 more"},
         {"ein schöner Käfer", NULL, "\"schöner\", \"käfer\""},
@@ -308,6 +309,50 @@ static void demo_sizes(void) {
     lz_close(ctx);
 }
 
+/* A reference has the size of the picture, as in training: the whole image, whose edges are continued. */
+static void demo_references(void) {
+    static const struct {
+        int64_t image[2], asked[2], small[2], size[2];
+    } cases[] = {
+        {{256, 256}, {0, 0}, {256, 256}, {256, 256}},   {{250, 250}, {0, 0}, {256, 256}, {256, 256}},
+        {{500, 50}, {0, 0}, {256, 26}, {256, 128}},     {{256, 256}, {512, 256}, {256, 256}, {512, 256}},
+        {{40, 30}, {512, 512}, {512, 384}, {512, 512}}, {{256, 256}, {200, 400}, {192, 192}, {192, 400}},
+        {{256, 256}, {512, 0}, {512, 512}, {512, 256}}, {{600, 16}, {0, 0}, {256, 7}, {256, 128}},
+    };
+    static uint8_t grey[600 * 256 * 3];
+    static const uint8_t two[6] = {10, 20, 30, 200, 210, 220};
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    lz_model *model = lz_model_open(ctx, DEMO, &err);
+    for (size_t i = 0; model && i < sizeof cases / sizeof *cases; i++) {
+        lz_image image = {.width = cases[i].image[0], .height = cases[i].image[1], .pixels = grey};
+        lz_job *job = lz_job_make(model,
+                                  &LZ_PICTURE_OPTIONS(.prompt = "make it blue", .images = &image, .n_images = 1,
+                                                      .width = cases[i].asked[0], .height = cases[i].asked[1]),
+                                  NULL, &err);
+        if (!CHECK(job != NULL, "%s", err.text)) continue;
+        lz_reference_size s = lz_job_reference_size(job, &image, 1);
+        if (i == 6) { /* the height comes from the image */
+            CHECK_I64(job->options.height, 256);
+        } else {
+            CHECK_I64(s.small_width, cases[i].small[0]);
+            CHECK_I64(s.small_height, cases[i].small[1]);
+        }
+        CHECK_I64(s.width, cases[i].size[0]);
+        CHECK_I64(s.height, cases[i].size[1]);
+        CHECK(s.edges && job->options.width == s.width && job->options.height == s.height && !job->crop.width);
+        lz_job_free(job);
+    }
+    CHECK(model != NULL, "%s", err.text);
+    lz_image image = {.width = 2, .height = 1, .pixels = (uint8_t *)two}, around = {0};
+    CHECK_OK(lz_crop_image(ctx, &image, (lz_reference_size){2, 1, 4, 3, true}, &around, &err), &err);
+    for (int i = 0; around.pixels && i < 4 * 3; i++)
+        CHECK(memcmp(around.pixels + 3 * i, two + 3 * (i % 4 / 2), 3) == 0, "pixel %d", i);
+    lz_image_free(ctx, &around);
+    lz_model_close(model);
+    lz_close(ctx);
+}
+
 /* ---- folders of our own ------------------------------------------------------------------------------------------ */
 
 static void write_file(const char *name, const char *text, size_t bytes) {
@@ -353,7 +398,7 @@ static void one_size(void) {
         CHECK(!*r.size, "%s", r.size);
     }
     lz_model_close(model);
-    model = open_with(ctx, "{\"version\": null, \"words\": null}", NULL, 0, &err);
+    model = open_with(ctx, "{\"version\": null, \"words\": null, \"sizes\": null}", NULL, 0, &err);
     CHECK(model && !*lz_model_about(model).version);
     lz_model_close(model);
     leave_folder();
@@ -387,6 +432,8 @@ static void hostile_json(void) {
         {"{\"words\": \"\"}", "'words'"},
         {"{\"words\": 1}", "'words'"},
         {"{\"sizes\": [[256, 9000000000000000000]]}", "'sizes'"},
+        {"{\"sizes\": [[256, 8208]]}", "of multiples of 16 up to 8192"},
+        {"{\"sizes\": [[24, 24]]}", "of multiples of 16 up to 8192"},
         {"{\"words\": \"none.txt\"}", "none.txt"},
     };
     lz_context *ctx = lz_open();
@@ -441,7 +488,8 @@ static void hostile_words(void) {
             }
             to[k][n] = 0;
         }
-        if (round % 2) strcat(text, "\n= *\na ..., b c ... = ...\n9 = aa ..., ab ...\nba, ca\n= c ..., b ..., ... ac ...\n");
+        if (round % 2)
+            strcat(text, "\n= *\na ..., b c ... = ...\n9 = aa ..., ab ...\nba, ca\n= c ..., b ..., ... ac ...\n");
         write_file("words.txt", text, strlen(text));
         lz_vocabulary *words = lz_vocabulary_open(ctx, in_folder("words.txt"), &err);
         if (!CHECK(words != NULL, "%s", err.text)) continue;
@@ -499,7 +547,7 @@ static void no_memory(void) {
         char *read_as = NULL;
         f.asked = 0;
         f.fail_at = at;
-        if (lz_trained_open(&t, ctx, folder, &err) == LZ_OK) read_as = lz_vocabulary_read(t.words, "a vixen", &err);
+        if (lz_trained_open(&t, ctx, folder, 16, &err) == LZ_OK) read_as = lz_vocabulary_read(t.words, "a vixen", &err);
         over = f.asked < at;
         CHECK_I64(err.status, over ? LZ_OK : LZ_OUT_OF_MEMORY);
         CHECK(!over || (read_as && strcmp(read_as, "a fox") == 0));
@@ -514,5 +562,5 @@ static void no_memory(void) {
 }
 
 TEST_MAIN({"demo_words", demo_words}, {"demo_reads", demo_reads}, {"known_stays", known_stays},
-          {"demo_sizes", demo_sizes}, {"one_size", one_size}, {"hostile_json", hostile_json},
-          {"hostile_words", hostile_words}, {"no_memory", no_memory})
+          {"demo_sizes", demo_sizes}, {"demo_references", demo_references}, {"one_size", one_size},
+          {"hostile_json", hostile_json}, {"hostile_words", hostile_words}, {"no_memory", no_memory})

@@ -128,10 +128,10 @@ static int inform_of_picture(const arguments *args, lz_context *ctx, const char 
     else if (args->json)
         code = print_json(args, json_pack("{s:o, s:O}", "file", json_text(path), "settings", settings));
     else {
-        say(stdout, "picture    %s\n", path);
+        say(stdout, "picture       %s\n", path);
         json_object_foreach(settings, key, value) {
             char *shown = json_is_string(value) ? strdup(json_string_value(value)) : json_dumps(value, JSON_ENCODE_ANY);
-            say(stdout, "%-10s %s\n", key, shown ? shown : "");
+            say(stdout, "%-13s %s\n", key, shown ? shown : "");
             free(shown);
         }
     }

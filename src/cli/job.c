@@ -378,20 +378,16 @@ bool job_keeps_image(const job *j) {
 static void say_cut(job *j) {
     const arguments *a = j->args;
     const lz_image *first = a->n_images && !a->noise ? &j->images[0] : NULL;
-    int64_t width = a->width ? a->width : first ? first->width : 0;
-    int64_t height = a->height ? a->height : first ? first->height : 0;
     bool by_image = !a->width && !a->height && first, large = j->picture.width * j->picture.height > 3 << 19;
+    int64_t width = by_image ? first->width : a->width, height = by_image ? first->height : a->height;
     bool shrunk = first && (first->width > j->picture.width || first->height > j->picture.height);
     if (repaints(a) && !j->said_cut) say_repainted(j);
     if (repaints(a) && !a->width && !a->height) j->said_cut = true;
     if (j->said_cut || j->facts.layers || (job_keeps_image(j) && !shrunk))
         return; /* in the last case it is cropped back to the image */
     j->said_cut = true;
-    bool small = j->picture.width * j->picture.height <= 1 << 19, other = false;
-    if (by_image)
-        other = llabs(first->width - j->picture.width) >= j->facts.token_pixels ||
-                llabs(first->height - j->picture.height) >= j->facts.token_pixels;
-    if (other && small)
+    bool other = width != j->picture.width || height != j->picture.height;
+    if (by_image && j->facts.has_sizes && other)
         note(j->args,
              "the picture is %lld x %lld, the size of the training that is nearest to the image; -W and -H set another",
              (long long)j->picture.width, (long long)j->picture.height);

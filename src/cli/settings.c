@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cache.h"
@@ -144,13 +145,25 @@ static bool is_no_option(const char *key) {
     return strcmp(key, recorded[TEMPLATE].key) == 0 || strcmp(key, recorded[MODEL_VERSION].key) == 0;
 }
 
+static bool is_same_path(const char *a, const char *b) {
+    struct stat x, y;
+    return strcmp(a, b) == 0 || (!stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
+}
+
+/* Is the version of the settings one of the model that is used? It is, if they name this model, or none. */
+static bool is_of_model(const arguments *args, const json_t *settings) {
+    const char *name = json_string_value(json_object_get(settings, recorded[MODEL].key));
+    return name ? args->model && is_same_path(name, args->model)
+                : json_object_get(settings, recorded[MODEL_VERSION].key) != NULL;
+}
+
 int apply_settings(arguments *args, json_t *settings, bool overrule) {
     const char *key;
     json_t *value;
     bool taken[MAX_OPTIONS] = {false};
     json_object_foreach(settings, key, value) {
         const option *o = find_option(key, strlen(key));
-        if (is_no_option(key) && !json_is_string(value))
+        if (is_no_option(key) && !json_is_string(value) && !json_is_null(value))
             return fail(args, NOT_UNDERSTOOD, "\"%s\" takes text in quotes", key);
         if (is_no_option(key)) continue;
         bool axis = o && args->command && args->command->bit == GRID && (!strcmp(key, "x") || !strcmp(key, "y"));
@@ -171,9 +184,9 @@ int apply_settings(arguments *args, json_t *settings, bool overrule) {
         args->by_line[i] = args->by_line[i] || args->line;
         if (strcmp(options[i].name, "prompt") == 0)
             args->template = json_string_value(json_object_get(settings, recorded[TEMPLATE].key));
-        if (strcmp(options[i].name, recorded[MODEL].key) == 0)
-            args->model_version = json_string_value(json_object_get(settings, recorded[MODEL_VERSION].key));
     }
+    if (is_of_model(args, settings))
+        args->model_version = json_string_value(json_object_get(settings, recorded[MODEL_VERSION].key));
     return DONE;
 }
 

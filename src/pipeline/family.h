@@ -16,9 +16,10 @@
 enum { LZ_DEFAULT_SIZE = 1024, LZ_MAX_SIZE = 1 << 13, LZ_MAX_STEPS = 1000 };
 
 /* How a reference image is prepared: resized to small_width x small_height, then cropped to the middle width x height,
- * or, where these are larger, put into the middle of them, with its reflection around it. */
+ * or, where these are larger, put into the middle of them, with its reflection or its continued edges around it. */
 typedef struct lz_reference_size {
     int64_t small_width, small_height, width, height;
+    bool edges; /* the edges are continued, instead of the reflection */
 } lz_reference_size;
 
 typedef struct lz_family {
@@ -155,7 +156,7 @@ lz_status lz_model_enter(lz_model *m, struct lz_job *job, lz_error *err);
 void lz_model_leave(lz_model *m, struct lz_job *job);
 
 void lz_loras_free(lz_model *m); /* frees the list of LoRAs; loras.c */
-lz_status lz_trained_open(lz_trained *t, lz_context *ctx, const char *folder, lz_error *err);
+lz_status lz_trained_open(lz_trained *t, lz_context *ctx, const char *folder, int64_t unit, lz_error *err);
 void lz_trained_close(lz_trained *t);
 /* The nearest of the sizes (width, height) that the model was trained for; NULL: it was trained for any. */
 const int64_t *lz_trained_size(const lz_trained *t, int64_t width, int64_t height);

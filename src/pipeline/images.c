@@ -25,17 +25,30 @@ lz_reference_size lz_size_reference(const lz_model *m, const lz_image *image, in
                                      : lz_middle(image, m->family->token_pixels(m->state));
 }
 
-const int64_t *lz_job_trained_size(const lz_job *job, const lz_image *image) {
-    return job->repaint.on ? NULL : lz_trained_size(&job->model->trained, image->width, image->height);
+bool lz_job_trained_size(const lz_job *job, const lz_image *image, int64_t size[2]) {
+    const lz_picture_options *o = &job->options;
+    const lz_trained *t = &job->model->trained;
+    if (!t->n_sizes || job->repaint.on || o->layers) return false;
+    int64_t unit = job->model->family->token_pixels(job->model->state);
+    const int64_t asked[2] = {fit(o->width, unit), fit(o->height, unit)};
+    memcpy(size, asked[0] && asked[1] ? asked : lz_trained_size(t, image->width, image->height), sizeof asked);
+    return true;
+}
+
+/* The whole image in a picture of that size, as large as possible; its edges are continued. */
+static lz_reference_size contain(const lz_image *image, int64_t width, int64_t height) {
+    double scale = fmin((double)width / (double)image->width, (double)height / (double)image->height);
+    int64_t w = llround((double)image->width * scale), h = llround((double)image->height * scale);
+    return (lz_reference_size){
+        .small_width = w > 0 ? w : 1, .small_height = h > 0 ? h : 1, .width = width, .height = height, .edges = true};
 }
 
 lz_reference_size lz_job_reference_size(const lz_job *job, const lz_image *image, int n) {
     const lz_picture_options *o = &job->options;
-    /* An image of another size than those of the training is resized to the nearest of them. */
-    const int64_t *known = lz_job_trained_size(job, image);
-    if (known) return (lz_reference_size){known[0], known[1], known[0], known[1]};
+    int64_t size[2];
+    if (lz_job_trained_size(job, image, size)) return contain(image, size[0], size[1]);
     if (!o->layers) return lz_size_reference(job->model, image, n);
-    return (lz_reference_size){o->width, o->height, o->width, o->height};
+    return (lz_reference_size){o->width, o->height, o->width, o->height, false};
 }
 
 /* The pixel of n that is seen at a place outside of them, as in a row of mirrors. edge: the outermost pixel is seen in
@@ -46,13 +59,16 @@ static int64_t reflect(int64_t at, int64_t n, bool edge) {
     return at < n ? at : period - at - edge;
 }
 
-/* The middle of an image, or the image in the middle of its reflection; numpy.pad of diffusers. */
-static void copy_middle(const lz_image *from, lz_image *to) {
+static int64_t inside(int64_t at, int64_t n) { return at < 0 ? 0 : at < n ? at : n - 1; }
+
+/* The middle of an image, or the image in the middle of its continued edges or of its reflection; numpy.pad of diffusers. */
+static void copy_middle(const lz_image *from, bool edges, lz_image *to) {
     int64_t left = (from->width - to->width) / 2, top = (from->height - to->height) / 2, n = to->channels;
     bool edge = from->width <= SMALL || from->height <= SMALL;
     for (int64_t y = 0; y < to->height; y++)
         for (int64_t x = 0; x < to->width; x++) {
-            int64_t row = reflect(top + y, from->height, edge), column = reflect(left + x, from->width, edge);
+            int64_t row = edges ? inside(top + y, from->height) : reflect(top + y, from->height, edge),
+                    column = edges ? inside(left + x, from->width) : reflect(left + x, from->width, edge);
             memcpy(to->pixels + n * (y * to->width + x), from->pixels + n * (row * from->width + column), (size_t)n);
         }
 }
@@ -69,7 +85,7 @@ lz_status lz_crop_image(lz_context *ctx, const lz_image *image, lz_reference_siz
     *to = (lz_image){.width = s.width, .height = s.height, .channels = lz_image_channels(image)};
     to->pixels = lz_host_alloc(ctx, (size_t)(to->channels * s.width * s.height));
     if (!to->pixels) status = lz_out_of_memory(err, to->channels * s.width * s.height);
-    if (to->pixels) copy_middle(&small, to);
+    if (to->pixels) copy_middle(&small, s.edges, to);
     if (small.pixels != image->pixels) lz_image_free(ctx, &small);
     return status;
 }

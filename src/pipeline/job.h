@@ -120,9 +120,10 @@ const lz_image *lz_job_references(const lz_job *job, int *n);
 lz_dims lz_job_latents(const lz_job *job); /* their shape */
 /* How one of n reference images is prepared. The image that is taken apart has the size of its layers. */
 lz_reference_size lz_job_reference_size(const lz_job *job, const lz_image *image, int n);
-/* The size (width, height) of the training that is nearest to an image; NULL: the model was trained for any size, or
- * repaints the image in its own size. */
-const int64_t *lz_job_trained_size(const lz_job *job, const lz_image *image);
+/* If the model names the sizes that it was trained for: the size (width, height) of references, which is that of the
+ * picture: the requested one, else that of the training which is nearest to the image. false: it does not, or repaints
+ * the image in its own size, or takes it apart. */
+bool lz_job_trained_size(const lz_job *job, const lz_image *image, int64_t size[2]);
 /* layers.c: checks the options about layers, and fills in the defaults. */
 lz_status lz_settle_layers(lz_job *job, lz_error *err);
 lz_status lz_check_layers_prompt(const lz_job *job, lz_error *err);        /* an error if there is none */

@@ -81,7 +81,8 @@ static lz_status open_parts(lz_model *m, lz_parts *parts, lz_error *err) {
     const lz_image square = {.width = 1, .height = 1};
     if (!status && lz_layers(m)) status = m->family->layer_size(m->state, &square, 0, &m->width, &m->height, err);
     if (!status) status = open_text(m, parts, err);
-    if (!status && parts->folder) status = lz_trained_open(&m->trained, ctx, parts->model, err);
+    if (!status && parts->folder)
+        status = lz_trained_open(&m->trained, ctx, parts->model, m->family->token_pixels(m->state), err);
     if (!status) return LZ_OK;
     lz_kept_free(m);
     lz_fair_destroy(&m->running);
@@ -182,6 +183,7 @@ lz_model_facts lz_model_about(const lz_model *m) {
         .start_images = !m->trained.no_start && !lz_layers(m),
         .masks = m->family->mask_strength > 0 && !m->schedule.inverted && !lz_layers(m),
         .layers = lz_layers(m),
+        .has_sizes = m->trained.n_sizes > 0,
     };
     memcpy(facts.version, m->trained.version, sizeof facts.version);
     return facts;

@@ -287,7 +287,7 @@ static lz_status layer_size(const void *model, const lz_image *image, int resolu
 static lz_reference_size reference_size(const void *model, const lz_image *image, int n) {
     (void)n;
     size s = shape_area(image, (double)((const qwen *)model)->area);
-    return (lz_reference_size){s.width, s.height, s.width, s.height};
+    return (lz_reference_size){s.width, s.height, s.width, s.height, false};
 }
 
 /* The size of an image for the text encoder: view_area (*before), then multiples of its unit within the processor's

@@ -242,7 +242,7 @@ static lz_reference_size reference_size(const void *model, const lz_image *image
     (void)n;
     lz_units s = shape_image(model, image);
     int64_t width = s.w * LZ_QWEN3_UNIT, height = s.h * LZ_QWEN3_UNIT;
-    return (lz_reference_size){width, height, width, height};
+    return (lz_reference_size){width, height, width, height, false};
 }
 
 /* The text encoder and the transformer see the same pixels: a row for each token. The text encoder sees them blended with

@@ -118,7 +118,8 @@ static lz_status settle_size(lz_job *job, lz_error *err) {
                            "layers of this image are %lld x %lld; its shape and the resolution decide their size",
                            (long long)width, (long long)height);
     } else if (o->n_images > 0) {
-        const int64_t *known = lz_job_trained_size(job, &job->images[0]);
+        int64_t size[2];
+        bool known = lz_job_trained_size(job, &job->images[0], size);
         lz_reference_size first = o->strength > 0 && !known ? lz_middle(&job->images[0], unit)
                                                             : lz_job_reference_size(job, &job->images[0], o->n_images);
         width = first.width;
@@ -126,7 +127,7 @@ static lz_status settle_size(lz_job *job, lz_error *err) {
         if (job->model->family->picture_size)
             job->model->family->picture_size(job->model->state, job->images, job->repaint.on ? 1 : o->n_images, &width,
                                              &height);
-        else if (!o->noise && !o->width && !o->height)
+        else if (!known && !o->noise && !o->width && !o->height)
             settle_crop(job, first);
     }
     int64_t patch = job->model->family->patch;

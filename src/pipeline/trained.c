@@ -10,23 +10,29 @@
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
-static void read_sizes(lz_trained *t, lz_config *c) {
-    const json_t *sizes = json_object_get(c->root, "sizes");
-    size_t n = json_array_size(sizes);
-    bool fine = !sizes || (json_is_array(sizes) && n <= LZ_MAX_SIZES);
-    for (size_t i = 0; fine && i < n; i++) {
-        const json_t *size = json_array_get(sizes, i);
-        for (size_t k = 0; k < 2; k++) t->sizes[i][k] = json_integer_value(json_array_get(size, k));
-        for (size_t k = 0; k < 2; k++) fine = fine && t->sizes[i][k] > 0 && t->sizes[i][k] <= LZ_MAX_SIZE;
-        fine = fine && json_array_size(size) == 2;
-    }
-    t->n_sizes = (int)n;
-    if (!fine) lz_config_refuse(c, "'sizes' must be a list of at most %d pairs such as [256, 256]", LZ_MAX_SIZES);
-}
-
 static bool is_given(const lz_config *c, const char *key) {
     const json_t *value = json_object_get(c->root, key);
     return value && !json_is_null(value);
+}
+
+/* unit: sides are multiples of it */
+static void read_sizes(lz_trained *t, lz_config *c, int64_t unit) {
+    const json_t *sizes = json_object_get(c->root, "sizes");
+    size_t n = json_array_size(sizes);
+    bool fine = !is_given(c, "sizes") || (json_is_array(sizes) && n <= LZ_MAX_SIZES);
+    for (size_t i = 0; fine && i < n; i++) {
+        const json_t *size = json_array_get(sizes, i);
+        for (size_t k = 0; k < 2; k++) {
+            int64_t side = t->sizes[i][k] = json_integer_value(json_array_get(size, k));
+            fine = fine && side > 0 && side <= LZ_MAX_SIZE && side % unit == 0;
+        }
+        fine = fine && json_array_size(size) == 2;
+    }
+    t->n_sizes = (int)n;
+    if (!fine)
+        lz_config_refuse(c,
+                         "'sizes' must be a list of at most %d pairs such as [256, 256], of multiples of %lld up to %d",
+                         LZ_MAX_SIZES, (long long)unit, LZ_MAX_SIZE);
 }
 
 /* The version is shown to users and written into pictures, so it is short and printable. */
@@ -65,13 +71,13 @@ static void read_words(lz_trained *t, lz_config *c, const char *folder) {
     lz_host_free(c->ctx, path);
 }
 
-lz_status lz_trained_open(lz_trained *t, lz_context *ctx, const char *folder, lz_error *err) {
+lz_status lz_trained_open(lz_trained *t, lz_context *ctx, const char *folder, int64_t unit, lz_error *err) {
     lz_config c;
     lz_error local = {.status = LZ_OK};
     lz_status status = lz_config_open(&c, ctx, folder, "lazuli.json", &local);
     if (status == LZ_NOT_FOUND) return LZ_OK;
     if (!status) {
-        read_sizes(t, &c);
+        read_sizes(t, &c, unit);
         read_version(t, &c);
         read_references(t, &c);
         t->no_start = !lz_config_bool(&c, "start_images", true);

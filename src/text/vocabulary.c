@@ -452,7 +452,9 @@ static void check_numbers(const lz_vocabulary *w, piece *p, int n) {
     for (int i = 0; i < n; i++) {
         int k = i + 1;
         if (!replaced(&p[i]) || !counts(w, &p[i])) continue;
-        while (k < n && only_spaces_before(&p[k]) && (p[k].negated || is_filler(&p[k]) || !p[k].phrase || describes(w, &p[k]))) k++;
+        while (k < n && only_spaces_before(&p[k]) &&
+               (p[k].negated || is_filler(&p[k]) || !p[k].phrase || describes(w, &p[k])))
+            k++;
         bool near = k < n && only_spaces_before(&p[k]);
         if (near && counts(w, &p[k]))
             p[i].negated = true;
@@ -534,7 +536,8 @@ static void put_text(output *o, const char *text) { put(o, text, text + strlen(t
  * the last one stays, or an earlier one with a comma. */
 static void put_separator(output *o, const piece *p, int last, int k, bool omits) {
     const char *at = p[k - 1].end, *end = p[k].begin;
-    bool blank = only_spaces(at, end), gap = last < k - 1, glued = gap || is_replaced_sign(&p[k]) || is_replaced_sign(&p[last]);
+    bool blank = only_spaces(at, end), gap = last < k - 1,
+         glued = gap || is_replaced_sign(&p[k]) || is_replaced_sign(&p[last]);
     if (blank && is_replaced_sign(&p[last]) && is_replaced_sign(&p[k])) {
         put_text(o, " and ");
         return;

@@ -326,7 +326,7 @@ try_match 2 'No such file' ls out/stop-1.png
 
 if command -v script >/dev/null; then # all of it, not one picture
     try_match 0 '2/2 [a-z]+ +#+\.+ +[0-9]+% ' \
-        env TERM=xterm script -qec "stty cols 100; $absolute batch two.txt -W 256 -H 128 -s 8 -o 'out/t{n}.png'" /dev/null
+        env TERM=xterm script -qec "stty cols 100; $absolute batch two.txt -W 512 -H 256 -s 8 -o 'out/t{n}.png'" /dev/null
 fi
 if [ -e /dev/full ]; then # an answer that does not arrive ends it
     rm -f whole/*

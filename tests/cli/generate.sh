@@ -178,7 +178,7 @@ for line in '^device +cpu' '^model +.*FLUX.2' '^denoise +[0-9.]+ [KM]iB +[0-9.]+
 done
 for option in -vv '-v -v' --profile; do try_match 0 '^cpu.matmul ' $lazuli fox -m $A $small $option -o "$work/v.png"; done
 if command -v script >/dev/null; then # a terminal sees a line that moves, and is cleaned
-    try_match 0 '#+\.+ +[0-9]+%' env TERM=xterm script -qec "stty cols 100; $lazuli fox -m $A -W 256 -H 256 -o $work/t.png" /dev/null
+    try_match 0 '#+\.+ +[0-9]+%' env TERM=xterm script -qec "stty cols 100; $lazuli fox -m $A -W 512 -H 512 -o $work/t.png" /dev/null
     try 1 sh -c "script -qec '$lazuli fox -m $A -W 256 -H 256 -q -o $work/t.png' /dev/null | grep ." </dev/null
     # A terminal that cannot draw over a line gets no moving one, and no escape sequence either
     escape=$(printf '\033')

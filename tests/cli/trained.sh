@@ -22,6 +22,8 @@ tells 0 . $lazuli a fox $small -q -o "$work/fox.png"
 tells 0 . $lazuli plan a fox $small
 tells 0 . $lazuli a wombat -m $flux/A -W 16 -H 16 -s 1 -S 1 -i $flux/ref1.png -o "$work/fox.png"
 tells 0 'trained to' $lazuli a fox $small -i $flux/ref1.png -o "$work/fox.png"
+tells 1 '^lazuli: the picture is 128 x 128, the size of the training that is nearest to the image; -W and -H set another$' \
+    $lazuli a fox -m models/demo -s 1 -S 1 -i $flux/ref1.png -o "$work/fox.png"
 mkdir "$work/own"
 for part in model_index.json scheduler text_encoder tokenizer transformer vae; do ln -s "$PWD/models/demo/$part" "$work/own"; done
 echo '{"version": "1", "sizes": [[64, 64]], "references": false}' >"$work/own/lazuli.json"
@@ -45,7 +47,10 @@ echo '{"version": "2"}' >own/lazuli.json
 tells 1 "$version" "$absolute" --from fox.png --count 2 -o again.png
 tells 1 "$version" "$absolute" --settings settings.json -o again.png
 tells 0 'version' "$absolute" --from again.png -o "$work/more.png"
-tells 0 'version' "$absolute" --from fox.png -m own -o again.png # another model was typed
+tells 1 "$version" "$absolute" --from fox.png -m own -o typed.png # the same model was typed
+tells 0 version "$absolute" --from fox.png -m "$OLDPWD/$flux/A" -o typed.png # another one was typed
+printf '%s\n' '{"prompt": "a fox", "model-version": "1"}' '{"prompt": "a dog", "model-version": null}' >versions.txt
+tells 1 "^lazuli: line 1: ${version#^lazuli: }" "$absolute" batch versions.txt -m own $own -o 'of-{line}.png'
 try_match 0 '^lazuli: 2 pictures made' "$absolute" batch list.txt -m own $own -o '{line}.png'
 try_match 0 '^lazuli: 0 pictures made, 2 there' "$absolute" batch list.txt -m own $own -o '{line}.png'
 echo '{}' >own/lazuli.json

@@ -62,6 +62,7 @@ def test_keeping():
     def files():
         return {name for name in os.listdir(state + "/pictures") if "fresh" not in name}
 
+    # Two of the pictures that follow have less than 9,500 bytes, and three have more.
     s = start("keeping", "--keep-pictures", "30,9500", "--quality", "low=2,hd=3", "--metrics-listen", "127.0.0.1:0",
                env={**os.environ, "LAZULI_KEYS": "ada secret-one\n"})
     key = {"authorization": "Bearer secret-one"}

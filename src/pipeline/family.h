@@ -123,6 +123,7 @@ typedef struct lz_trained {
     int n_sizes;                    /* 0: any */
     bool no_references, no_start;
     int most_references;  /* 0: any number */
+    int most_things;      /* of the list of words, in a picture; 0: any number */
     char version[32];     /* "": none */
     lz_vocabulary *words; /* or NULL */
 } lz_trained;

@@ -81,6 +81,7 @@ lz_status lz_trained_open(lz_trained *t, lz_context *ctx, const char *folder, in
         read_version(t, &c);
         read_references(t, &c);
         t->no_start = !lz_config_bool(&c, "start_images", true);
+        t->most_things = (int)lz_config_int(&c, "things", 0, 0, 1000);
         if (!c.err.status) read_words(t, &c, folder);
         lz_config_refuse_rest(&c, (const char *const[]){"sizes", NULL}); /* read as a list of lists */
         status = lz_config_end(&c, &local);
@@ -155,7 +156,26 @@ static void remark_prompt(const lz_model *m, const char *prompt, lz_remarks *to)
                  "subject, setting, light and style in a paragraph, or let a language model write it");
 }
 
-static lz_status remark_words(const lz_model *m, const char *prompt, lz_remarks *to, lz_error *err) {
+/* A picture of no thing that the model knows, or of more than it was trained for. An edit may name none. */
+static lz_status remark_things(const lz_job *job, const char *prompt, lz_remarks *to, lz_error *err) {
+    const lz_trained *t = &job->model->trained;
+    lz_error local = {.status = LZ_OK};
+    int n, things = lz_vocabulary_things(t->words, prompt, &local);
+    size_t used = strlen(to->words);
+    lz_job_references(job, &n);
+    if (things == 0 && !n && !job->options.n_images)
+        snprintf(to->words + used, sizeof to->words - used, "%sthe prompt names no thing that %s",
+                 used ? ", and " : "", used ? "it knows" : "this model knows");
+    if (things > t->most_things && t->most_things)
+        snprintf(to->prompt, sizeof to->prompt,
+                 "the prompt names %d things, and this model was trained for pictures of at most %d", things,
+                 t->most_things);
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+static lz_status remark_words(const lz_job *job, const char *prompt, lz_remarks *to, lz_error *err) {
+    const lz_model *m = job->model;
     char *read_as = NULL;
     lz_status status = lz_read_as(m, prompt, &read_as, err);
     if (read_as && strcasecmp(read_as, prompt) != 0) snprintf(to->read_as, sizeof to->read_as, "%s", read_as);
@@ -163,7 +183,7 @@ static lz_status remark_words(const lz_model *m, const char *prompt, lz_remarks 
     int64_t good = lz_utf8_error(to->read_as, strlen(to->read_as)); /* start of a character that was cut off */
     if (good >= 0) to->read_as[good] = 0;
     if (!status) lz_vocabulary_unknown(m->trained.words, prompt, to->words, sizeof to->words);
-    return status;
+    return status ? status : remark_things(job, prompt, to, err);
 }
 
 lz_status lz_job_remark(const lz_job *job, lz_remarks *remarks, lz_error *err) {
@@ -174,7 +194,7 @@ lz_status lz_job_remark(const lz_job *job, lz_remarks *remarks, lz_error *err) {
     remark_images(t, job, remarks);
     const char *prompt = job->options.prompt ? job->options.prompt : "";
     remark_prompt(job->model, prompt, remarks);
-    return t->words ? remark_words(job->model, prompt, remarks, err) : LZ_OK;
+    return t->words ? remark_words(job, prompt, remarks, err) : LZ_OK;
 }
 
 lz_status lz_remark(lz_model *model, const lz_picture_options *options, lz_remarks *remarks, lz_error *err) {

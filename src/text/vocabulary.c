@@ -14,9 +14,14 @@
  *                     becomes "a fox on red". If only words remain that refer to others, the unknown words stay.
  *   "= without ..."   Removes the phrase after it, too: "a cat without a big hat" becomes "a cat". After "= ... or ..." more
  *                     is removed: "without a hat or a ball".
- *   "some ..., a ..., two ... = ..."    These say how many. A plural without one of them gets the first: models that
- *                     were trained with "two dogs" and "some dogs" do not know "dogs" alone. Words that are read as one of them, such
+ *   "three ..., a ..., two ... = ..."   These say how many. A plural without one of them gets the first: models that
+ *                     were trained with "two dogs" do not know "dogs" alone. Words that are read as one of them, such
  *                     as "several ...", are read so only before a plural, and removed before another number.
+ *   "... on ...", and in another line "... above ... = ... on ..."      Before a thing, which is a KNOWN that has a
+ *                     plural, it is replaced: "a cat on a chair" becomes "a cat above a chair"; "on red" stays.
+ *
+ * If unknown words are removed, things that would be drawn as one are told apart: "a cat, a dog" becomes "a cat and a
+ * dog", and of "a school bus" only the bus stays. "a" becomes "an" if the word after it changes, and the reverse.
  *
  * Each emoji is a word of its own, also without spaces around it. Marks that only change how it looks (U+FE0F and U+FE0E
  * ask for its coloured or plain form, U+1F3FB to U+1F3FF for a tone of the skin) are ignored. Emoji that follow each
@@ -58,6 +63,7 @@ struct lz_vocabulary {
     lz_phrase *phrases;
     size_t n;
     bool omits;       /* unknown words are removed from prompts */
+    bool has_things;  /* some KNOWN have plurals */
     const char *some; /* what is written before a plural without a number; NULL: nothing */
 };
 
@@ -207,6 +213,7 @@ static char *add_line(lz_vocabulary *w, const char *at, const char *end, char *n
             if (second) {
                 w->phrases[begin].plural = plural = text;
                 w->phrases[begin].number = ONE;
+                w->has_things = true;
             }
             if (meaning == KNOWN && !*target) target = plural = text;
             w->phrases[w->n++] = (lz_phrase){.text = text,
@@ -225,7 +232,7 @@ static char *add_line(lz_vocabulary *w, const char *at, const char *end, char *n
     return normal;
 }
 
-/* Phrases that stand in the list more than once, with the same meaning, are one. */
+/* Phrases that stand in the list more than once with the same meaning are one, unless they only lead to others. */
 static void merge_equal(lz_vocabulary *w) {
     size_t n = 0;
     for (size_t i = 0; i < w->n; i++) {
@@ -236,7 +243,7 @@ static void merge_equal(lz_vocabulary *w) {
             last->counts = last->counts || p->counts;
             last->extends = last->extends || p->extends;
         }
-        if (!same || p->meaning == NEAR) w->phrases[n++] = *p;
+        if (!same || p->meaning == NEAR || p->meaning != last->meaning) w->phrases[n++] = *p;
     }
     w->n = n;
 }
@@ -321,7 +328,8 @@ typedef struct piece {
     bool negated; /* removed, whatever comes before and after it */
     bool removed; /* this, or removed for another reason */
     bool found;   /* it begins a run that ends with a phrase */
-    bool some;    /* "some" is written before it */
+    bool some;    /* the number of plurals without a number is written before it */
+    bool other;   /* another thing than the one before it: "and" is written between them */
 } piece;
 
 /* The phrase of a word that is not in the list: of "fox's" and "ice-cream" those of "fox" and "ice cream"; NULL: none */
@@ -402,7 +410,7 @@ static bool counts(const lz_vocabulary *w, const piece *p) {
 /* "in", "picture of" */
 static bool leads_to(const lz_vocabulary *w, const piece *p) {
     const lz_phrase *last = last_word(w, p);
-    return joins(p) || (last && last->needs_before && last->needs_after);
+    return joins(p) || (last && last->needs_before && last->needs_after && !counts(w, p));
 }
 
 /* "big", "red" */
@@ -501,6 +509,16 @@ static bool remove_pieces(piece *p, int n, bool omits) {
     return any;
 }
 
+/* Removes an article or number before another one, which removed words kept apart ("a [icon of] a cat"), or which is read
+ * as a number ("a hundred cats"). */
+static void remove_double_counts(const lz_vocabulary *w, piece *p, int n) {
+    for (int i = 0, k; i < n; i = k) {
+        for (k = i + 1; k < n && p[k].removed && only_spaces_before(&p[k]);) k++;
+        if (p[i].removed || k == n || !only_spaces_before(&p[k]) || !counts(w, &p[i]) || !counts(w, &p[k])) continue;
+        p[i].removed = k > i + 1 || replaced(&p[k]);
+    }
+}
+
 /* Marks the begin of each "big red dogs" that has no number or article. Nothing is marked after a word that may belong to it
  * ("a dog's cats"). */
 static void mark_plurals(const lz_vocabulary *w, piece *p, int n) {
@@ -515,6 +533,53 @@ static void mark_plurals(const lz_vocabulary *w, piece *p, int n) {
             if (before < 0 || !describes(w, &p[before])) break;
         }
         p[first].some = before < 0 || leads_to(w, &p[before]);
+    }
+}
+
+/* The piece of a thing that follows k after words that describe or count it; 0: none. */
+static int thing_after(const lz_vocabulary *w, const piece *p, int k, int n) {
+    int i = k + 1;
+    while (i < n && only_spaces_before(&p[i]) && (p[i].removed || describes(w, &p[i]) || counts(w, &p[i]))) i++;
+    return i < n && only_spaces_before(&p[i]) && number_of(w, &p[i]) ? i : 0;
+}
+
+/* Replaces what is known but is read as something else before a thing. */
+static void read_before_things(const lz_vocabulary *w, piece *p, int n) {
+    for (int i = 0; i < n; i++) {
+        const lz_phrase *now = known(w, &p[i]), *next = now ? now + 1 : NULL;
+        if (p[i].removed || !now || now->meaning != KNOWN || next == w->phrases + w->n || !*next->target) continue;
+        if (next->meaning == READ_AS && !strcmp(next->text, now->text) && thing_after(w, p, i, n)) p[i].phrase = next;
+    }
+}
+
+/* Is there only this between pieces i and k, and what was removed? *mark: it has other signs than blanks. */
+static bool only_commas(const piece *p, int i, int k, bool *mark) {
+    *mark = false;
+    for (; i < k; i++)
+        for (const char *c = p[i].end; c < p[i + 1].begin; c++) {
+            if (!strchr(" \t\r\n,&+", *c)) return false;
+            *mark = *mark || strchr(",&+", *c);
+        }
+    return true;
+}
+
+static bool has_apostrophe(const piece *p) {
+    for (const char *c = p->begin; c < p->end; c++)
+        if (inner_bytes(c, p->end) && *c != '-') return true;
+    return false;
+}
+
+/* Tells things apart that follow each other without a word between them. */
+static void part_things(const lz_vocabulary *w, piece *p, int n) {
+    for (int i = 0, k; i < n; i = k) {
+        for (k = i + 1; k < n && p[k].removed;) k++;
+        bool mark, thing = !p[i].removed && number_of(w, &p[i]) && k < n;
+        if (!thing || !only_commas(p, i, k, &mark) || (is_sign(&p[i]) && is_sign(&p[k]))) continue;
+        bool begins = needs_after(&p[k]) && !leads_to(w, &p[k]);
+        if (number_of(w, &p[k]) && !mark && k == i + 1)
+            p[i].removed = number_of(w, &p[i]) & ONE && !has_apostrophe(&p[i]); /* "school bus" */
+        else if (number_of(w, &p[k]) || (begins && thing_after(w, p, k, n)))
+            p[k].other = true;
     }
 }
 
@@ -538,7 +603,7 @@ static void put_separator(output *o, const piece *p, int last, int k, bool omits
     const char *at = p[k - 1].end, *end = p[k].begin;
     bool blank = only_spaces(at, end), gap = last < k - 1,
          glued = gap || is_replaced_sign(&p[k]) || is_replaced_sign(&p[last]);
-    if (blank && is_replaced_sign(&p[last]) && is_replaced_sign(&p[k])) {
+    if (p[k].other || (blank && is_replaced_sign(&p[last]) && is_replaced_sign(&p[k]))) {
         put_text(o, " and ");
         return;
     }
@@ -554,6 +619,12 @@ static void put_separator(output *o, const piece *p, int last, int k, bool omits
     put(o, at, end);
 }
 
+/* What is written for a piece without a number before it. */
+static span words_of(const piece *p) {
+    const char *text = replaced(p) ? p->same > 1 ? p->phrase->plural : p->phrase->target : NULL;
+    return text ? (span){text, text + strlen(text)} : (span){p->begin, p->end};
+}
+
 static void put_piece(output *o, const lz_vocabulary *w, const piece *p) {
     static const char *const numbers[] = {"two ", "three ", "four ", "five ", "six "};
     enum { MOST = sizeof numbers / sizeof *numbers + 1 };
@@ -562,10 +633,19 @@ static void put_piece(output *o, const lz_vocabulary *w, const piece *p) {
         put_text(o, " ");
     }
     if (p->same > 1) put_text(o, numbers[(p->same < MOST ? p->same : MOST) - 2]);
-    if (replaced(p))
-        put_text(o, p->same > 1 ? p->phrase->plural : p->phrase->target);
-    else
-        put(o, p->begin, p->end);
+    span s = words_of(p);
+    put(o, s.begin, s.end);
+}
+
+/* Writes the article at k if what follows it has changed. false: it is none, or that has not changed. */
+static bool put_article(output *o, const lz_vocabulary *w, const piece *p, int k, int n) {
+    const char *text = p[k].phrase && !p[k].some ? p[k].phrase->text : "";
+    const char *other = !strcmp(text, "a") ? "an" : !strcmp(text, "an") ? "a" : "";
+    int next = k + 1;
+    while (next < n && p[next].removed) next++;
+    if (!find(w, other) || next == n || (next == k + 1 && !replaced(&p[next]))) return false;
+    put_text(o, strchr("aeiou", lower(*words_of(&p[next]).begin)) ? "an" : "a");
+    return true;
 }
 
 static size_t write_pieces(const lz_vocabulary *w, const char *prompt, const piece *p, int n, bool omits, char *to) {
@@ -577,7 +657,7 @@ static size_t write_pieces(const lz_vocabulary *w, const char *prompt, const pie
             put_separator(&o, p, last, k, omits);
         else if (!k)
             put(&o, prompt, p->begin);
-        put_piece(&o, w, &p[k]);
+        if (!put_article(&o, w, p, k, n)) put_piece(&o, w, &p[k]);
         last = k;
     }
     put_text(&o, n ? p[n - 1].end : prompt);
@@ -585,20 +665,35 @@ static size_t write_pieces(const lz_vocabulary *w, const char *prompt, const pie
     return last < 0 ? 0 : o.n;
 }
 
-char *lz_vocabulary_read(const lz_vocabulary *w, const char *prompt, lz_error *err) {
-    int n = split(w, prompt, NULL);
-    char *to = NULL;
-    piece *p = lz_host_alloc(w->ctx, ((size_t)n + 1) * sizeof *p);
+/* Splits a prompt and decides what is written. *omits: unknown words are removed. The caller frees the pieces; NULL: an
+ * error. */
+static piece *read_pieces(const lz_vocabulary *w, const char *prompt, int *n, bool *omits, lz_error *err) {
+    int count = *n = split(w, prompt, NULL);
+    piece *p = lz_host_alloc(w->ctx, ((size_t)count + 1) * sizeof *p);
     if (!p) {
-        lz_out_of_memory(err, (int64_t)((size_t)n * sizeof *p));
+        lz_out_of_memory(err, (int64_t)(((size_t)count + 1) * sizeof *p));
         return NULL;
     }
     split(w, prompt, p);
-    remove_negated(p, n);
-    check_numbers(w, p, n);
-    bool omits = w->omits && remove_pieces(p, n, true);
-    if (!omits) remove_pieces(p, n, false); /* unknown words are better than none */
-    mark_plurals(w, p, n);
+    remove_negated(p, count);
+    check_numbers(w, p, count);
+    *omits = w->omits && remove_pieces(p, count, true);
+    if (!*omits) remove_pieces(p, count, false); /* unknown words are better than none */
+    if (*omits) {
+        remove_double_counts(w, p, count);
+        part_things(w, p, count);
+    }
+    read_before_things(w, p, count);
+    mark_plurals(w, p, count);
+    return p;
+}
+
+char *lz_vocabulary_read(const lz_vocabulary *w, const char *prompt, lz_error *err) {
+    int n;
+    bool omits;
+    char *to = NULL;
+    piece *p = read_pieces(w, prompt, &n, &omits, err);
+    if (!p) return NULL;
     size_t bytes = write_pieces(w, prompt, p, n, omits, NULL); /* 0: all words would be removed, so the prompt stays */
     if (bytes && !(to = lz_host_alloc(w->ctx, bytes + 1))) lz_out_of_memory(err, (int64_t)bytes + 1);
     if (to) write_pieces(w, prompt, p, n, omits, to);
@@ -606,6 +701,16 @@ char *lz_vocabulary_read(const lz_vocabulary *w, const char *prompt, lz_error *e
     if (!to || strcmp(to, prompt) != 0) return to;
     lz_host_free(w->ctx, to);
     return NULL;
+}
+
+int lz_vocabulary_things(const lz_vocabulary *w, const char *prompt, lz_error *err) {
+    int n, found = 0;
+    bool omits;
+    if (!w->has_things) return -1;
+    piece *p = read_pieces(w, prompt, &n, &omits, err);
+    for (int i = 0; p && i < n; i++) found += !p[i].removed && number_of(w, &p[i]);
+    lz_host_free(w->ctx, p);
+    return p ? found : -1;
 }
 
 /* ---- what is unknown --------------------------------------------------------------------------------------------- */

@@ -32,18 +32,18 @@ NOUNS = """
 pumpkin firework dynamite koinobori present frisbee pingpong shuttlecock sleigh toboggan sledge yoyo revolver handgun billiards
 console controller gamepad playstation dice puzzle jigsaw matryoshka crochet rope twine puppy doge doggo kitty housecat jaguar
 mule reindeer stag buffalo bullock warthog lamb dromedary alpaca guanaco rhino hippo dormouse joey cockerel mallard cygnet
-duckling peahen crow toad alligator croc tortoise terrapin gecko python brachiosaurus brontosaurus diplodocus tyrannosaurus trex
+peahen crow toad alligator croc tortoise terrapin gecko python brachiosaurus brontosaurus diplodocus tyrannosaurus trex
 pufferfish seashell reef slug bumblebee ladybug ladybird grasshopper roach cobweb spiderweb earthworm amoeba germ sakura daisy
 sprout houseplant clover leaves grape cantaloupe honeydew mandarin plantain blueberry gooseberry kiwifruit olives aubergine maize
 chilli chili capsicum pickle gherkin kale peanut acorn gingerbread radish loaf naan flapjacks steak cheeseburger chips frankfurter
 hotdog sausage wiener gyro doner meatball casserole paella curry stew porridge cereal oatmeal onigiri ramen noodles pasta sashimi
 tempura mooncake empanada pierogi gyoza icecream donut biscuit lolly lollypop pudding flan latte espresso kettle matcha martini
 cocktail bourbon scotch soda milkshake smoothie boba silverware eyewear polo tshirt trousers jacket stockings skirt bathers blouse
-wallet rucksack satchel jandals sneakers sneaker slipper stiletto heels boots comb necklace rosary makeup ruby gemstone bugle
+wallet rucksack satchel jandals sneakers sneaker slipper stiletto heels comb necklace rosary makeup ruby gemstone bugle
 earphones earphone piano conga djembe recorder smartphone handset beeper charger monitor imac trackpad camcorder torch novel
 parchment coins moneybag crate treasure parcel mailbox ballpoint hatchet pickaxe cogwheel capsule plaster cane bones sofa settee
 sunscreen shampoo diaper cask casket grave tombstone amulet talisman statue policeman policewoman builder fist physician swimmer
-ballerina toddler newborn bigfoot sasquatch cherub footprint campsite yurt fortress eiffel bridge skyline railroad subway tube
+ballerina toddler newborn bigfoot sasquatch cherub footprint campsite yurt fortress eiffel skyline railroad subway tube
 minivan campervan motorhome motorbike vespa highway road tire powerboat dinghy saturn galaxy universe whirlpool lightning twister
 parasol flame tsunami wristwatch
 """.split()
@@ -246,6 +246,90 @@ teacup without handle = tea cup
 socks = a pair of socks
 glasses = a pair of glasses, spectacles
 jeans = a pair of jeans
+socks = sock
+woman's boot = boot
+beans = bean
+pancakes = pancake
+skis = ski
+thong sandal = flip flop, flip flops
+cup with straw = cup, paper cup, plastic cup
+bottle with popping cork = bottle
+tumbler glass = glass, tumbler
+bowl with spoon = bowl
+fork and knife with plate = plate, dinner plate
+amphora = vase
+package = box, cardboard box
+bullseye = target, dart
+nesting dolls = toy, doll
+chains = chain
+goal net = net
+gear = engine
+paintbrush = brush
+desktop computer = screen
+manual wheelchair = wheelchair
+camping = campfire, tent in the woods
+aerial tramway = cable car
+black bird = raven
+cowboy hat face = cowboy
+smiling face with horns = demon
+artist = painter
+man beard = man with a beard, bearded man, man with beard
+woman red hair = girl with red hair, woman with red hair, redhead
+man red hair = man with red hair
+raised hand = hand
+index pointing up = finger
+flexed biceps = arm
+mouth = lips
+victory hand = peace sign
+ok hand = ok sign
+folded hands = praying hands
+right arrow = arrow
+cross mark = cross
+check mark = tick mark, tick
+euro banknote = euro
+money bag = cash
+recycling symbol = recycle
+baguette bread = baguette
+stuffed flatbread = kebab
+fallen leaf = leaf
+crossed swords = sword
+joker = playing card
+circus tent = circus
+drop of blood = blood
+first quarter moon = half moon
+droplet = water drop
+birthday cake = birthday, happy birthday
+shortcake = wedding cake
+rocket = space shuttle, rocket ship
+bird = kiwi bird
+cloud with rain = rain cloud
+tokyo tower = eiffel tower, tv tower
+grapes = bunch of grapes grapes
+fish = school of fish fish
+bridge at night = bridge
+party popper = confetti
+pool 8 ball = eight ball, billiard ball
+jack-o-lantern = jack o lantern, jackolantern
+scissors = a pair of scissors, pair of scissors
+shorts = a pair of shorts
+gloves = a pair of gloves
+sunglasses = a pair of sunglasses
+skis = a pair of skis
+keycap 0 = number 0, the number 0
+keycap 1 = number 1, the number 1
+keycap 2 = number 2, the number 2
+keycap 3 = number 3, the number 3
+keycap 4 = number 4, the number 4
+keycap 5 = number 5, the number 5
+keycap 6 = number 6, the number 6
+keycap 7 = number 7, the number 7
+keycap 8 = number 8, the number 8
+keycap 9 = number 9, the number 9
+keycap 10 = number 10, the number 10
+baby chick = duckling
+tangerine = oranges, orange fruit, clementine
+a button = letter a, the letter a
+b button = letter b, the letter b
 one o'clock = 1 o'clock, 1 oclock
 two o'clock = 2 o'clock, 2 oclock
 three o'clock = 3 o'clock, 3 oclock
@@ -378,19 +462,19 @@ sharp focus, high quality, best quality, good quality, high resolution, high res
 8k resolution, masterpiece, professional, cinematic, dramatic, cinematic lighting, studio lighting, soft lighting, dramatic lighting,
 digital art, digital painting, concept art, oil painting, fine art, trending on artstation, unreal engine, octane render, award winning,
 award-winning, please, draw, draw me, paint, paint me, show me, make, make me, create, generate, give me, i want, at night, in the style of,
-slice of, slices of, piece of, pieces of, pair of, pairs of, bottle of, bottles of, box of, plate of, pack of, me, my, you, your, can, could, for, is, are, it, that,
+slice of, slices of, cup of, in the style of van gogh, van gogh, picasso, monet, ghibli, single, piece of, pieces of, pair of, pairs of, bottle of, bottles of, box of, plate of, pack of, me, my, you, your, can, could, for, is, are, it, that,
 which, this, happy, sad, sleeping, running, jumping, flying, sitting, standing, walking, dancing, striped, spotted, coloured, colored,
 black and white
 """
-MEDIA = "photo photograph picture image painting oil_painting watercolor watercolour drawing sketch illustration render rendering"
+MEDIA = "clipart sticker logo vector_icon photo photograph picture image painting oil_painting watercolor watercolour drawing sketch illustration render rendering"
 MEDIA = [m.replace("_", " ") for m in (MEDIA + " portrait closeup close-up icon digital_painting realistic_photo").split()]
 
 # Said with the things, in captions.
 ALONE = "background left right top bottom corner drawing emoji picture".split()
 ENDS = ["style"]  # refers to what comes before it
-COUNTS = "some a an the one two three four five six 2 3 4 5 6".split() + ["a pair of", "a couple of", "half a dozen"]
+COUNTS = "three a an the one two four five six 2 3 4 5 6".split() + ["a pair of", "a couple of", "half a dozen"]
 COUNTS += [f"add {n} more" for n in "one two three four five".split()]  # said with a reference picture
-BEGINS = "small little tiny big large huge".split() + ["cup of"]  # to what comes after, too
+BEGINS = "small little tiny big large huge".split()  # to what comes after, too
 JOINTS = "in on at of with to and above below over under next beside".split()  # to both
 JOINTS += ["left of", "right of", "to the left of", "to the right of", "next to"]
 GRAMMAR = ALONE + ENDS + COUNTS + BEGINS + JOINTS
@@ -410,13 +494,25 @@ LIKE_COLOURS = {
 EDITS = """
 make it, make this, make the ..., make the background, change the background to, put it on, put this on, put the ..., paint it,
 paint this, paint the ..., change its colour to, change its color to, turn it into, turn this into, redraw it, redraw this,
-redraw the ..., as a ..., of them, of these, the same on, the same in, just one, only one, make it one, smaller, bigger
+redraw the ..., as a ..., of them, of these, the same on, the same in, just one, only one, make it one
 """
 LIKE_NUMBERS = {  # counts go to six
-    "three": "several, a few, few, a group of, group of",
-    "six": """seven, eight, nine, ten, eleven, twelve, twenty, 7, 8, 9, 10, 11, 12, 20, 100, a dozen, many, lots of, a lot of, loads of, a bunch of, bunch of, herd of,
-        a herd of, flock of, a flock of, field of, a field of""",
+    "three": "some, several, a few, few, a group of, group of",
+    "six": """seven, eight, nine, ten, eleven, twelve, twenty, 7, 8, 9, 10, 11, 12, 20, 100, a dozen, many, lots of, a lot of, loads of, bunch of, herd of,
+        flock of, field of, swarm of, school of, pile of,
+        stack of, row of, basket of, dozens of, hundreds of, hundred""",
 }
+# Colours of backgrounds alone. Before a thing they are read as a colour that things have.
+BEFORE_THINGS = {
+    "blue ...": "light blue, dark blue, navy",
+    "green ...": "light green, dark green",
+    "grey ...": "light grey",
+    "purple ...": "lavender",
+    "brown ...": "beige",
+    "... above ...": "on",
+    "... and ...": "in",
+}
+LIKE_SCALES = {"small": "miniature, mini", "big": "giant, gigantic, enormous"}
 LIKE_STYLES = {  # what people call them
     "3d picture of": "3d render of, 3d model of, 3d rendering of, 3d illustration of",
     "line drawing of": "pencil sketch of, pencil drawing of, ink drawing of, black and white drawing of, doodle of",
@@ -511,11 +607,17 @@ def main():
     lines += ["", "# Said with these"] + ALONE + [f"... {w}" for w in ENDS]
     lines.append(", ".join(f"{w} ..." for w in COUNTS) + " = ...")
     lines += [f"{w} ... = " + ", ".join(f"{x} ..." for x in split(like)) for w, like in LIKE_NUMBERS.items()]
-    lines += [f"{w} ..." for w in BEGINS]
+    for w in BEGINS:
+        like = [f"{x} ..." for x in split(LIKE_SCALES.get(w, ""))]
+        lines.append(f"{w} ..." + (" = " + ", ".join(like) if like else ""))
     for w in JOINTS:
         like = [f"... {x} ..." for x in split(LIKE_JOINTS.get(w, ""))]
         lines.append(f"... {w} ..." + (" = " + ", ".join(like) if like else ""))
+    lines += ["", "# Read so before things alone"]
+    for w, like in BEFORE_THINGS.items():
+        lines.append(f"{w} = " + ", ".join(w.replace(re.sub(r"^\.\.\. | \.\.\.$", "", w), x) for x in split(like)))
     lines += ["", "# Said with a reference picture"] + split(EDITS)
+    lines += ["make it bigger = bigger, larger, make it larger, enlarge it", "make it smaller = smaller, shrink it"]
     fillers = [f for f in split(FILLERS) if f not in known] + [f"{a}{m} of" for m in MEDIA for a in ("", "a ", "an ")[: 3 if m[0] in "aeiou" else 2]]
     lines += ["", "# Read as nothing"] + ["= " + ", ".join(fillers[i : i + 8]) for i in range(0, len(fillers), 8)]
     lines += ["= without ..., no ..., not ..., except ..., ... or ...", "= *"]

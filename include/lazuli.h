@@ -330,7 +330,8 @@ typedef struct lz_model_facts {
     bool masks;                    /* it can repaint a part of an image */
     int layers;                    /* above 0: it takes an image apart into layers, by default so many */
     char version[32];              /* of the weights, from lazuli.json in its folder; "": it names none */
-    bool has_sizes;                /* lazuli.json has the sizes that it was trained for; images get the nearest of them */
+    int n_sizes;                   /* the sizes that it was trained for, from lazuli.json; 0: any. Images get the nearest */
+    const int64_t (*sizes)[2];     /* width, height; valid until lz_model_close */
 } lz_model_facts;
 lz_model_facts lz_model_about(const lz_model *model); /* the texts are constants */
 
@@ -416,7 +417,7 @@ typedef struct lz_picture_options {
     const char *negative;   /* the negative prompt, used with guidance; NULL means empty, for Qwen-Image a space */
     int64_t width, height;  /* 0 means the size of the noise, else of the first image, else the model's default. Of a
                                larger image FLUX.2 takes a megapixel in its shape; Qwen-Image-Edit and 2.1 always take
-                               a megapixel in the shape of the last image; a model with has_sizes the nearest of its
+                               a megapixel in the shape of the last image; a model with n_sizes the nearest of its
                                sizes. Cut down to a multiple of token_pixels (16; of Qwen-Image 2.1 32) */
     int steps;              /* 0 means the model's default; Turbo of Qwen-Image 2.1 always takes its own 8.
                                The schedules beta and beta57 may make fewer of many */
@@ -608,10 +609,11 @@ lz_job_view lz_job_wait(lz_job *job, uint64_t changes);
 /* A model folder may contain a file lazuli.json, which lists the sizes, images and words that the model was trained
  * with:
  *
- *     {"version": "2", "sizes": [[256, 256]], "references": false, "start_images": true, "words": "words.txt"}
+ *     {"version": "2", "sizes": [[256, 256]], "references": false, "start_images": true, "words": "words.txt",
+ *      "things": 2}
  *
  * Every key is optional, and published folders have no such file. "references" may also be the number of images that it
- * can look at. The version tells apart weights of the same name. words.txt lists words that the model knows, words that
+ * can look at, and "things" is how many things of the list a picture may show. The version tells apart weights of the same name. words.txt lists words that the model knows, words that
  * are replaced by known ones, and words that are left out of the prompt; models/demo/words.txt is an example.
  * lz_generate makes a picture even if the model was not trained for it. lz_remark fills one sentence for each reason
  * why the result may be poor. An empty text means that there is no remark. */

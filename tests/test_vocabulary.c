@@ -34,7 +34,7 @@ static void demo_words(void) {
         {"a photo of a cute cat, 8k, highly detailed", "a cat", NULL},
         {"Please draw me a dog", "a dog", NULL},
         {"cute, adorable", NULL, "the prompt names no thing that this model knows"}, /* nothing would be left */
-        {"a hot dog", NULL, NULL},      /* not something hot */
+        {"a hot dog", NULL, NULL},                                                   /* not something hot */
         {"a flat picture of a fox", NULL, NULL},
         {"A RED APPLE", NULL, NULL},
         {"", NULL, "names no thing"},
@@ -178,7 +178,7 @@ static void demo_words(void) {
         {"a dog no 🐼on red", "a dog on red", NULL},
         {"not more than two dogs", NULL, "\"more\""}, /* nothing would be left */
         {"no entry", NULL, NULL},                     /* a thing */
-        {"no hat", NULL, "names no thing"},                       /* nothing would be left */
+        {"no hat", NULL, "names no thing"},           /* nothing would be left */
         {"a qqa", NULL, "\"qqa\""},                   /* nothing would be left */
         {"two caffeines", NULL, "\"caffeines\" (it knows \"hot beverage\")"},
         {"qqa qqb qqc qqd qqe", NULL, "\"qqa\", \"qqb\", \"qqc\" and 2 more"},

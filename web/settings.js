@@ -17,6 +17,13 @@ export const chosenModel = () => modelOf(settings.model);
 
 const round = (n, unit) => Math.max(unit, Math.round(n / unit) * unit);
 
+// The size of the training that is nearest to a shape and a number of pixels; another shape is much worse than another number.
+function nearest(sizes, ratio, pixels) {
+  const times = (a, b) => Math.max(a / b, b / a), far = ([w, h]) => times(w / h, ratio) ** 6 * times(w * h, pixels);
+  const [width, height] = sizes.reduce((best, s) => (far(s) <= far(best) ? s : best));
+  return { width, height };
+}
+
 // Width and height of the shape, with as many pixels as the model's own size times the scale.
 export function size() {
   const m = chosenModel(), unit = m?.token_pixels || 16, most = state.about?.limits.pixels ?? 4194304;
@@ -27,6 +34,7 @@ export function size() {
   if (settings.scale === '1' && (a === b || !a) && own.width === own.height) return own;
   const pixels = Math.min(own.width * own.height * Number(settings.scale), most);
   const ratio = a ? a / b : own.width / own.height;
+  if (m?.sizes?.length) return nearest(m.sizes, ratio, pixels);
   const wanted = { width: round(Math.sqrt(pixels * ratio), unit), height: round(Math.sqrt(pixels / ratio), unit) };
   while (wanted.width * wanted.height > most) wanted[wanted.width > wanted.height ? 'width' : 'height'] -= unit;
   return wanted;
@@ -46,6 +54,10 @@ export function setSize(width, height) {
 export function fitShape(width, height) {
   const m = chosenModel(), unit = m?.token_pixels || 16, pixels = (m?.width || 1024) * (m?.height || 1024), ratio = width / height;
   settings.scale = '1';
+  if (m?.sizes?.length) {
+    const fit = nearest(m.sizes, ratio, pixels);
+    return setSize(fit.width, fit.height);
+  }
   setSize(round(Math.sqrt(pixels * ratio), unit), round(Math.sqrt(pixels / ratio), unit));
 }
 
@@ -82,9 +94,10 @@ function tellCost(plan, fields) {
   $('cost').replaceChildren(...parts.flatMap((text, i) => [i ? ' · ' : '', el('span', { text })]));
   $('cost').classList.toggle('bad', !!plan && !plan.fits);
   const r = plan?.remarks ?? {}, told = [];
-  if (r.words) told.push(`The model does not know these words: ${r.words}.`);
+  const sentence = (text) => text[0].toUpperCase() + text.slice(1) + '.';
+  if (r.words) told.push(sentence(r.words));
   if (r.read_as) told.push(`It reads the prompt as “${r.read_as}”.`);
-  for (const name of ['size', 'images', 'prompt']) if (r[name]) told.push(r[name][0].toUpperCase() + r[name].slice(1) + '.');
+  for (const name of ['size', 'images', 'prompt']) if (r[name]) told.push(sentence(r[name]));
   $('remark').textContent = told.join(' ');
 }
 

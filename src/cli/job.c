@@ -387,7 +387,7 @@ static void say_cut(job *j) {
         return; /* in the last case it is cropped back to the image */
     j->said_cut = true;
     bool other = width != j->picture.width || height != j->picture.height;
-    if (by_image && j->facts.has_sizes && other)
+    if (by_image && j->facts.n_sizes && other)
         note(j->args,
              "the picture is %lld x %lld, the size of the training that is nearest to the image; -W and -H set another",
              (long long)j->picture.width, (long long)j->picture.height);

@@ -183,7 +183,8 @@ lz_model_facts lz_model_about(const lz_model *m) {
         .start_images = !m->trained.no_start && !lz_layers(m),
         .masks = m->family->mask_strength > 0 && !m->schedule.inverted && !lz_layers(m),
         .layers = lz_layers(m),
-        .has_sizes = m->trained.n_sizes > 0,
+        .n_sizes = m->trained.n_sizes,
+        .sizes = (const int64_t(*)[2])m->trained.sizes,
     };
     memcpy(facts.version, m->trained.version, sizeof facts.version);
     return facts;

@@ -164,8 +164,8 @@ static lz_status remark_things(const lz_job *job, const char *prompt, lz_remarks
     size_t used = strlen(to->words);
     lz_job_references(job, &n);
     if (things == 0 && !n && !job->options.n_images)
-        snprintf(to->words + used, sizeof to->words - used, "%sthe prompt names no thing that %s",
-                 used ? ", and " : "", used ? "it knows" : "this model knows");
+        snprintf(to->words + used, sizeof to->words - used, "%sthe prompt names no thing that %s", used ? ", and " : "",
+                 used ? "it knows" : "this model knows");
     if (things > t->most_things && t->most_things)
         snprintf(to->prompt, sizeof to->prompt,
                  "the prompt names %d things, and this model was trained for pictures of at most %d", things,

@@ -251,6 +251,10 @@ void model_learn(model *m, const json_t *facts) {
     if (m->together < 1 || m->together > LZ_MAX_TOGETHER) m->together = 1;
     m->layers = (int)json_integer_value(json_object_get(facts, "layers"));
     m->transparent = json_is_true(json_object_get(facts, "transparent"));
+    const json_t *sizes = json_object_get(facts, "sizes");
+    m->n_sizes = 0;
+    for (size_t i = 0; i < json_array_size(sizes) && i < sizeof m->sizes / sizeof *m->sizes; i++, m->n_sizes++)
+        for (size_t k = 0; k < 2; k++) m->sizes[i][k] = json_integer_value(json_array_get(json_array_get(sizes, i), k));
 }
 
 bool model_is_loaded(const front *f, int index) {

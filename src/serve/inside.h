@@ -108,6 +108,8 @@ typedef struct model {
     char family[40], device[128];
     bool distilled, guidance_built_in, transparent, references, start_images, masks; /* as in lz_model_facts */
     int64_t width, height, token_pixels;
+    int64_t sizes[16][2]; /* that it was trained for */
+    int n_sizes;          /* 0: any */
     int steps, least_images, most_images;
     int layers;   /* above 0: it takes an image apart into layers, by default so many */
     int together; /* pictures that a worker makes in the same passes, at most */

@@ -39,15 +39,18 @@ void handle_about(request *r) {
     json_t *models = json_array(), *samplers = json_array(), *schedules = json_array();
     for (int i = 0; i < f->n_models; i++) {
         const model *m = &f->models[i];
+        json_t *sizes = json_array();
+        for (int k = 0; k < m->n_sizes; k++)
+            json_array_append_new(sizes, json_pack("[I, I]", (json_int_t)m->sizes[k][0], (json_int_t)m->sizes[k][1]));
         json_array_append_new(
             models,
-            json_pack("{s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:i, s:f, s:i, s:i, s:b, s:b, s:b, s:i}",
+            json_pack("{s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:i, s:f, s:i, s:i, s:b, s:b, s:b, s:i, s:o}",
                       "id", m->id, "family", m->family, "loaded", model_is_loaded(f, i), "known", m->known, "distilled",
                       m->distilled, "guidance_built_in", m->guidance_built_in, "transparent", m->transparent, "width",
                       (json_int_t)m->width, "height", (json_int_t)m->height, "token_pixels",
                       (json_int_t)m->token_pixels, "steps", m->steps, "guidance", m->guidance, "least_images",
                       m->least_images, "most_images", m->most_images, "references", m->references, "start_images",
-                      m->start_images, "masks", m->masks, "layers", m->layers));
+                      m->start_images, "masks", m->masks, "layers", m->layers, "sizes", sizes));
     }
     for (int i = 0; lz_sampler_name(i); i++) json_array_append_new(samplers, json_string(lz_sampler_name(i)));
     for (int i = 0; lz_schedule_name(i); i++) json_array_append_new(schedules, json_string(lz_schedule_name(i)));

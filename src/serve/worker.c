@@ -53,13 +53,16 @@ int64_t integer_of(const json_t *o, const char *key) { return json_integer_value
 
 static json_t *facts_json(painter *p) {
     lz_model_facts f = lz_model_about(p->model);
-    return json_pack("{s:s, s:b, s:b, s:I, s:I, s:i, s:f, s:I, s:i, s:i, s:b, s:b, s:b, s:s, s:b, s:i, s:i}", "family",
-                     f.family, "distilled", f.distilled, "guidance_built_in", f.guidance_built_in, "width",
+    json_t *sizes = json_array();
+    for (int i = 0; i < f.n_sizes; i++)
+        json_array_append_new(sizes, json_pack("[I, I]", (json_int_t)f.sizes[i][0], (json_int_t)f.sizes[i][1]));
+    return json_pack("{s:s, s:b, s:b, s:I, s:I, s:i, s:f, s:I, s:i, s:i, s:b, s:b, s:b, s:s, s:b, s:i, s:i, s:o}",
+                     "family", f.family, "distilled", f.distilled, "guidance_built_in", f.guidance_built_in, "width",
                      (json_int_t)f.width, "height", (json_int_t)f.height, "steps", f.steps, "guidance", f.guidance,
                      "token_pixels", (json_int_t)f.token_pixels, "least_images", f.least_images, "most_images",
                      f.most_images, "references", f.references, "start_images", f.start_images, "masks", f.masks,
                      "device", lz_device_name(p->ctx), "transparent", f.transparent, "layers", f.layers, "together",
-                     p->engine->together(p->engine->user, NULL));
+                     p->engine->together(p->engine->user, NULL), "sizes", sizes);
 }
 
 /* The models that are open. */

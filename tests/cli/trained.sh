@@ -71,7 +71,7 @@ try_match 0 '"prompt": "a cup of coffee"' $lazuli a cup of coffee $small --json 
 try_match 0 'a cup of coffee' cat "$work/coffee.png"
 tells 1 "$coffee" $lazuli --from "$work/coffee.png" -m models/demo -o "$work/again.png"
 try 0 cmp "$work/coffee.png" "$work/again.png" </dev/null
-tells 1 "^lazuli: this model does not know \"pengiun\" (it knows \"penguin\"); 'lazuli info -m models/demo --words' lists all that it knows\$" \
+tells 1 "^lazuli: this model does not know \"pengiun\" (it knows \"penguin\"), and the prompt names no thing that it knows; 'lazuli info -m models/demo --words' lists all that it knows\$" \
     $lazuli a pengiun $small -o "$work/x.png"
 tells 0 'know' $lazuli a pengiun $small -q -o "$work/x.png"
 printf '%s\n' 'a wombat' 'a fox' 'a yak' >"$work/list.txt"

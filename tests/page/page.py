@@ -165,6 +165,7 @@ def test_queue(s, t):
     t.click("#more-open")
     set_field(t, "steps", 200)
     t.click("input[value='16:9']")
+    check(t.until("document.getElementById('cost').textContent.startsWith('512 × 256')"), "a size of the training", t.js("document.getElementById('cost').textContent"))
     t.click("#prompt")
     for prompt in ("a dog", "a whale", "a tree", "a car"):
         t.key("a", control=True)
@@ -189,6 +190,13 @@ def test_queue(s, t):
     t.click("#more-open")
     set_field(t, "steps", 999)
     check(t.until("/^Steps: .*200/.test(document.getElementById('remark').textContent)"), "it is told before", t.js("document.getElementById('remark').textContent"))
+    before = t.js("document.getElementById('prompt').value")
+    set_field(t, "prompt", "a wombat")
+    set_field(t, "steps", 4)
+    check(t.until("""document.getElementById('remark').textContent.startsWith('This model does not know "wombat", and the prompt names no thing that it knows.')"""),
+          "unknown words", t.js("document.getElementById('remark').textContent"))
+    set_field(t, "prompt", before)
+    set_field(t, "steps", 999)
     t.click("#make")
     text = t.until("document.getElementById('problem').hidden ? '' : document.getElementById('problem-text').textContent")
     check(text and "steps" in text, "the server's sentence", text)

@@ -330,8 +330,8 @@ typedef struct lz_model_facts {
     bool masks;                    /* it can repaint a part of an image */
     int layers;                    /* above 0: it takes an image apart into layers, by default so many */
     char version[32];              /* of the weights, from lazuli.json in its folder; "": it names none */
-    int n_sizes;                   /* the sizes that it was trained for, from lazuli.json; 0: any. Images get the nearest */
-    const int64_t (*sizes)[2];     /* width, height; valid until lz_model_close */
+    int n_sizes;                   /* how many sizes it was trained for, by lazuli.json; 0: any */
+    const int64_t (*sizes)[2];     /* width, height. Images get the nearest. Valid until lz_model_close */
 } lz_model_facts;
 lz_model_facts lz_model_about(const lz_model *model); /* the texts are constants */
 
@@ -613,15 +613,17 @@ lz_job_view lz_job_wait(lz_job *job, uint64_t changes);
  *      "things": 2}
  *
  * Every key is optional, and published folders have no such file. "references" may also be the number of images that it
- * can look at, and "things" is how many things of the list a picture may show. The version tells apart weights of the same name. words.txt lists words that the model knows, words that
- * are replaced by known ones, and words that are left out of the prompt; models/demo/words.txt is an example.
+ * can look at, and "things" is how many things of the list a picture may show. The version tells apart weights of the
+ * same name. words.txt lists words that the model knows, words that are replaced by known ones, and words that are left
+ * out of the prompt; models/demo/words.txt is an example.
  * lz_generate makes a picture even if the model was not trained for it. lz_remark fills one sentence for each reason
  * why the result may be poor. An empty text means that there is no remark. */
 typedef struct lz_remarks {
     char size[200];
     char images[200];
-    char prompt[200];  /* it is shorter than the captions that the model was trained on */
-    char words[600];   /* unknown words of the prompt, and the nearest known ones */
+    char
+        prompt[200]; /* it is shorter than the captions of the training, or names more things than a picture may show */
+    char words[600]; /* unknown words of the prompt, and the nearest known ones; that it names no thing that is known */
     char read_as[600]; /* the prompt that the model gets, if it differs from that of the options in more than upper and
                           lower case (a model with a list of words gets lower case); cut if it is long */
 } lz_remarks;

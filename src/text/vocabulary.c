@@ -374,7 +374,7 @@ static piece next_piece(const lz_vocabulary *w, const char *at, const char *end)
 
 /* What the list says of a piece. */
 static bool replaced(const piece *p) { return p->phrase && p->phrase->meaning == READ_AS; }
-static bool is_filler(const piece *p) { return replaced(p) && !*p->phrase->target; }
+static bool is_filler(const piece *p) { return p->phrase && p->phrase->meaning == READ_AS && !*p->phrase->target; }
 static bool needs_after(const piece *p) { return p->phrase && p->phrase->needs_after; }
 static bool needs_before(const piece *p) { return p->phrase && p->phrase->needs_before; }
 static bool drops(const piece *p) { return p->phrase && p->phrase->drops; }

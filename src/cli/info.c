@@ -1,7 +1,10 @@
 /* info.c: `lazuli info`: describes a model folder, or a file of tensors. */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cache.h"
 
@@ -226,24 +229,41 @@ static void print_info(const job *j, const component *parts, size_t n) {
     if (j->published) say_published(stdout, j->published);
 }
 
-static int print_words(const job *j) {
+/* Does a line of a list contain these words, as a whole? */
+static bool has_words(const char *line, size_t n, const char *words) {
+    size_t length = strlen(words);
+    for (size_t i = 0; length && i + length <= n; i++) {
+        bool whole = (!i || !isalnum((unsigned char)line[i - 1])) &&
+                     (i + length == n || !isalnum((unsigned char)line[i + length]));
+        if (whole && strncasecmp(line + i, words, length) == 0) return true;
+    }
+    return false;
+}
+
+/* wanted: print only the lines with these words; NULL: all. */
+static int print_words(const job *j, const char *wanted) {
     const char *text = lz_model_words(j->model);
+    bool any = false;
     if (!text) return fail(j->args, FAILED, "%s has no list of words; it is not limited to known words", model_told(j));
     if (j->args->json) return print_json(j->args, json_pack("{s:o}", "words", json_text(text)));
     for (size_t n; *text; text += n + (text[n] == '\n')) {
         n = strcspn(text, "\n");
+        if (wanted && (*text == '#' || !has_words(text, n, wanted))) continue;
         say(stdout, "%.*s\n", (int)n, text);
+        any = true;
     }
-    return flush_output(j->args);
+    return any || !wanted
+               ? flush_output(j->args)
+               : fail(j->args, FAILED, "the list of words has no '%s'; 'lazuli info --words' prints all of it", wanted);
 }
 
-static int inform_of_model(const arguments *args) {
+static int inform_of_model(const arguments *args, const char *word) {
     component parts[] = {{.name = "text_encoder"}, {.name = "transformer"}, {.name = "vae"}};
     lz_error err = {.status = LZ_OK};
     job j;
     int code = job_open(&j, args);
     if (args->list_words) {
-        if (code == DONE) code = print_words(&j);
+        if (code == DONE) code = print_words(&j, word);
         job_close(&j);
         return code;
     }
@@ -262,11 +282,16 @@ static int inform_of_model(const arguments *args) {
 int info_command(const arguments *given) {
     arguments args = *given;
     int code = DONE;
+    /* With --words a word is looked up, unless it is the model. */
+    const char *word = args.list_words && args.n_words ? args.words[0] : NULL;
+    bool model = word && !args.model && (!strcmp(word, "demo") || names_model(word) || access(word, F_OK) == 0);
+    if (model) word = NULL;
+    if (word) args.n_words = 0;
     if (args.n_words && args.model)
         return fail(given, NOT_UNDERSTOOD, "the model was given twice, by --model and as '%s'", args.words[0]);
     if (args.n_words) args.model = args.words[0];
     args.n_words = 0;
     bool parts = args.text_encoder || args.vae || args.vision || args.tokenizer || args.variant;
     const char *file = given_file(args.model);
-    return !parts && is_file(file) && inform_of_file(&args, file, &code) ? code : inform_of_model(&args);
+    return !parts && is_file(file) && inform_of_file(&args, file, &code) ? code : inform_of_model(&args, word);
 }

@@ -245,6 +245,15 @@ static int set(job *j, const wanted *w) {
     return fail(a, FAILED, "%s: --lora-partial", err.text);
 }
 
+static void say_twice(const job *j, const wanted *w) {
+    for (int i = 0; i < w->n; i++)
+        for (int k = 0; k < i; k++)
+            if (strcmp(w->paths[i], w->paths[k]) == 0) {
+                note(j->args, "the LoRA %s is given more than once, so its weights are added up", w->paths[i]);
+                return;
+            }
+}
+
 int use_loras(job *j) {
     wanted w = {.n = 0};
     int code = DONE;
@@ -253,6 +262,7 @@ int use_loras(job *j) {
     char *list = code == DONE ? list_of(&w) : NULL;
     bool same = list && j->loras && strcmp(list, j->loras) == 0 && j->loras_ordinary == j->args->lora_ordinary;
     if (code == DONE && !list) code = fail(j->args, FAILED, "out of memory");
+    if (code == DONE && !same) say_twice(j, &w);
     if (code == DONE && !same) code = set(j, &w);
     if (code == DONE && !same) {
         free(j->loras);

@@ -106,8 +106,7 @@ const char *slip_of(const char *word) {
     return NULL;
 }
 
-/* Is it a folder with a model, or a name in our list or in the Hugging Face cache? */
-static bool names_model(const char *word) {
+bool names_model(const char *word) {
     if (known_by(word) || have_model(word)) return true;
     if (!is_repo(word)) return false;
     char *cache = hub_cache(), *folder = cache_folder(cache, word), *model = folder ? cached_model(folder) : NULL;
@@ -143,8 +142,12 @@ static bool explain_model(const arguments *args, const char *prompt, char *hint,
 bool is_hardly_a_prompt(const arguments *args, char *hint, size_t size) {
     if (args->only_words || args->prompt || args->n_words < 1 || args->command != &commands[0]) return false;
     const char *word = args->words[0], *last = args->words[args->n_words - 1], *second = args->words[1];
-    if (!*word || has_blank(word)) return false;
     bool alone = args->n_words == 1;
+    if (!alone && !args->n_images && names_file(last) && picture_side_limit(last)) {
+        snprintf(hint, size, "'%.200s' is a picture; with -i %.200s the model looks at it", last, last);
+        return true;
+    }
+    if (!*word || has_blank(word)) return false;
     bool model = !alone && (strcmp(second, "demo") == 0 || names_model(second) || nearest_known(second));
     bool operands = model || (!alone && has_blank(last)) || (args->n_words <= 3 && names_file(second));
     const char *name = model || args->n_words > 2 ? second : "NAME";

@@ -170,6 +170,9 @@ static const struct {
     {"PK\x03\x04",
      "is a PyTorch file (a zip archive), which may run programs when it is read, and which Lazuli does not "
      "read: take the .safetensors or .gguf file of the model"},
+    {"\x89PNG", "is a PNG picture, and no file of weights"},
+    {"\xff\xd8\xff", "is a JPEG picture, and no file of weights"},
+    {"RIFF", "is a WebP picture, and no file of weights"},
 };
 
 static bool refuse_stranger(const char *path, const lz_mapping *map, lz_error *err) {

@@ -108,6 +108,7 @@ no_picture 'is the name of a model; use lazuli -m models/demo "fox"' models/demo
 no_picture "'demo' is the name of a model" demo
 no_picture "'tests/data/demo/fox.png' is a picture; with -i the model looks at it" tests/data/demo/fox.png
 no_picture "'tests/data/demo/fox.png' is a picture" tests/data/demo/fox.png 'make it blue'
+no_picture "'tests/data/demo/fox.png' is a picture; with -i tests/data/demo/fox.png the model looks at it" 'make it blue' tests/data/demo/fox.png
 no_picture "'demo' is the name of a model; use lazuli -m demo \"a fox\"" demo 'a fox'
 mkdir -p "$work/hub/models--some--thing/snapshots/1"
 echo '{}' >"$work/hub/models--some--thing/snapshots/1/model_index.json"

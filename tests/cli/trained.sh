@@ -82,7 +82,7 @@ tells 1 '^lazuli: line 3: this model does not know "yak"' $lazuli batch "$work/l
 try 0 sh -c "$lazuli info -m models/demo --words | cmp - models/demo/words.txt" </dev/null
 try_match 0 '^hot beverage, hot beverages = .*coffee' $lazuli info --words
 try_match 0 '^hot beverage, hot beverages = .*coffee' $lazuli info -m models/demo --words Latte
-try 0 sh -c "$lazuli info --words latte | grep -c ." <<'END'
+try 0 sh -c "$lazuli info -m models/demo --words latte | grep -c ." <<'END'
 1
 END
 try_match 1 "^lazuli: the list of words has no 'wombat'; 'lazuli info --words' prints all of it" $lazuli info --words wombat

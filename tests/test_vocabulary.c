@@ -57,6 +57,23 @@ static void demo_words(void) {
          "fox",
          NULL, NULL},
         {"two🦊", "two fox", NULL},
+        {"make the fox bigger", NULL, NULL},
+        {"a larger cat", "a bigger cat", NULL},
+        {"larger", "bigger", "names no thing"},
+        {"turn the fox into a line picture", NULL, NULL},
+        {"a few of them", "three of them", "names no thing"},
+        {"seven of them", "six of them", "names no thing"},
+        {"make it seven", "make it six", "names no thing"},
+        {"add seven more", "add five more", "names no thing"},
+        {"thirteen balloons", "six balloons", NULL},
+        {"thousands of balloons", "six balloons", NULL},
+        {"two dozen eggs", "six eggs", NULL},
+        {"a basket of fruit on red", "a basket on red", NULL},
+        {"a not red cat", "a cat", NULL},
+        {"the not so big cat", "the cat", "does not know \"so\""},
+        {"a red heart on fire", "a heart on fire", NULL},
+        {"a happy birthday cake", "a birthday cake", NULL},
+        {"a cup of hot chocolate", "a hot beverage", NULL},
         {"🍌🍌", "two bananas", NULL},
         {"🍌 🍌🍌 and 🐟🐟", "three bananas and two fish", NULL},
         {"🍌🍌🍌🍌🍌", "five bananas", NULL},
@@ -222,8 +239,8 @@ static void demo_reads(void) {
 }
 
 /* Are all words known? "in line style" is, although it names no thing. */
-static bool all_known(const lz_remarks *r) {
-    return !*r->words || strcmp(r->words, "the prompt names no thing that this model knows") == 0;
+static bool all_known(const lz_remarks *r, bool names_thing) {
+    return !*r->words || (!names_thing && strcmp(r->words, "the prompt names no thing that this model knows") == 0);
 }
 
 /* Is it the second word of a line, and no thing, which is the first word of such a line? */
@@ -252,6 +269,8 @@ static void known_stays(void) {
     int n = 0;
     for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
         size_t end = strcspn(line, "#=~\n");
+        const char *comma = memchr(line, ',', end);
+        bool thing = comma && comma[-1] != '.'; /* "fox, foxes", not "a ..., an ..." */
         for (size_t at = 0, length; at < end && n < 20000; at += length + 1) {
             char prompt[300], expected[400] = "";
             length = strcspn(line + at, ",#=~\n");
@@ -261,14 +280,14 @@ static void known_stays(void) {
             while (last > word && strchr(" .", last[-1])) last--;
             snprintf(prompt, sizeof prompt, "a %.*s in 3d style on a dark blue background", (int)(last - word), word);
             lz_remarks r = remark(model, prompt);
-            CHECK(!*r.read_as && all_known(&r), "'%s': %s %s", prompt, r.read_as, r.words);
+            CHECK(!*r.read_as && all_known(&r, thing), "'%s': %s %s", prompt, r.read_as, r.words);
             n++;
             bool refers = word > line + at + 1 || (last < line + at + length && *last == '.');
             if (refers) continue;
             snprintf(prompt, sizeof prompt, "%.*s", (int)(last - word), word);
             if (is_plural(text, prompt)) snprintf(expected, sizeof expected, "three %s", prompt);
             r = remark(model, prompt);
-            CHECK(strcmp(r.read_as, expected) == 0 && all_known(&r), "'%s': %s %s", prompt, r.read_as, r.words);
+            CHECK(strcmp(r.read_as, expected) == 0 && all_known(&r, thing), "'%s': %s %s", prompt, r.read_as, r.words);
         }
     }
     CHECK(n > 3000, "%d known words", n);
@@ -279,7 +298,7 @@ static void known_stays(void) {
         if (!prompt) continue;
         *strstr(prompt, " |") = 0;
         lz_remarks r = remark(model, prompt); /* everyday words may be read as others */
-        CHECK(all_known(&r) && (!strstr(prompt, " style") || !*r.read_as), "%s: %s %s", prompt, r.words, r.read_as);
+        CHECK(all_known(&r, false) && (!strstr(prompt, " style") || !*r.read_as), "%s: %s %s", prompt, r.words, r.read_as);
         n++;
     }
     if (sheet) fclose(sheet);

@@ -17,6 +17,11 @@ export const chosenModel = () => modelOf(settings.model);
 
 const round = (n, unit) => Math.max(unit, Math.round(n / unit) * unit);
 
+const mostPixels = () => state.about?.limits.pixels ?? 4194304;
+
+// The sizes of the model's training that the server makes.
+const trainedSizes = (m, most) => (m?.sizes ?? []).filter(([w, h]) => w * h <= most);
+
 // The size of the training that is nearest to a shape and a number of pixels; another shape is much worse than another number.
 function nearest(sizes, ratio, pixels) {
   const times = (a, b) => Math.max(a / b, b / a), far = ([w, h]) => times(w / h, ratio) ** 6 * times(w * h, pixels);
@@ -26,7 +31,7 @@ function nearest(sizes, ratio, pixels) {
 
 // Width and height of the shape, with as many pixels as the model's own size times the scale.
 export function size() {
-  const m = chosenModel(), unit = m?.token_pixels || 16, most = state.about?.limits.pixels ?? 4194304;
+  const m = chosenModel(), unit = m?.token_pixels || 16, most = mostPixels();
   if (settings.shape === 'own' && settings.width && settings.height)
     return { width: Number(settings.width), height: Number(settings.height) };
   const own = { width: m?.width || 1024, height: m?.height || 1024 };
@@ -34,7 +39,8 @@ export function size() {
   if (settings.scale === '1' && (a === b || !a) && own.width === own.height) return own;
   const pixels = Math.min(own.width * own.height * Number(settings.scale), most);
   const ratio = a ? a / b : own.width / own.height;
-  if (m?.sizes?.length) return nearest(m.sizes, ratio, pixels);
+  const sizes = trainedSizes(m, most);
+  if (sizes.length) return nearest(sizes, ratio, pixels);
   const wanted = { width: round(Math.sqrt(pixels * ratio), unit), height: round(Math.sqrt(pixels / ratio), unit) };
   while (wanted.width * wanted.height > most) wanted[wanted.width > wanted.height ? 'width' : 'height'] -= unit;
   return wanted;
@@ -54,8 +60,9 @@ export function setSize(width, height) {
 export function fitShape(width, height) {
   const m = chosenModel(), unit = m?.token_pixels || 16, pixels = (m?.width || 1024) * (m?.height || 1024), ratio = width / height;
   settings.scale = '1';
-  if (m?.sizes?.length) {
-    const fit = nearest(m.sizes, ratio, pixels);
+  const sizes = trainedSizes(m, mostPixels());
+  if (sizes.length) {
+    const fit = nearest(sizes, ratio, pixels);
     return setSize(fit.width, fit.height);
   }
   setSize(round(Math.sqrt(pixels * ratio), unit), round(Math.sqrt(pixels / ratio), unit));

@@ -179,9 +179,9 @@ int parse(int argc, char **argv, arguments *args); /* an exit code */
 /* Checks that the command takes the options, and reads files of settings. Returns an exit code. */
 int check_options(arguments *args);
 const command *find_command(const char *name); /* or NULL */
-/* Are the words a mistyped command, a command of another program or the name of a model? hint: what to type instead. */
 /* Is it a folder with a model, or a name in our list or in the Hugging Face cache? */
 bool names_model(const char *word);
+/* Are the words a mistyped command, a command of another program or the name of a model? hint: what to type instead. */
 bool is_hardly_a_prompt(const arguments *args, char *hint, size_t size);
 const char *slip_of(const char *word); /* the command that the word is a mistyped form of, or NULL */
 bool has_blank(const char *text);

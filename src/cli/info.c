@@ -4,7 +4,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "cache.h"
 
@@ -284,7 +283,7 @@ int info_command(const arguments *given) {
     int code = DONE;
     /* With --words a word is looked up, unless it is the model. */
     const char *word = args.list_words && args.n_words ? args.words[0] : NULL;
-    bool model = word && !args.model && (!strcmp(word, "demo") || names_model(word) || access(word, F_OK) == 0);
+    bool model = word && !args.model && (!strcmp(word, "demo") || names_model(word) || strchr(word, '/'));
     if (model) word = NULL;
     if (word) args.n_words = 0;
     if (args.n_words && args.model)

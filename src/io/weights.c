@@ -172,7 +172,7 @@ static const struct {
      "read: take the .safetensors or .gguf file of the model"},
     {"\x89PNG", "is a PNG picture, and no file of weights"},
     {"\xff\xd8\xff", "is a JPEG picture, and no file of weights"},
-    {"RIFF", "is a WebP picture, and no file of weights"},
+    {"RIFF", "is a WebP picture or another RIFF file, and no file of weights"},
 };
 
 static bool refuse_stranger(const char *path, const lz_mapping *map, lz_error *err) {

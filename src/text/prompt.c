@@ -94,9 +94,11 @@ static void remove_negated(piece *p, int n) {
         int k = i + 1;
         bool found = false;
         if (!drops(&p[i])) continue;
+        bool inside = i && needs_after(&p[i - 1]) && !joins(&p[i - 1]) && only_spaces_before(&p[i]); /* "a not red cat" */
         for (; k < n && only_spaces_before(&p[k]) && !drops(&p[k]) && !found; k++) {
             if (joins(&p[k]) && k > i + 1) break; /* but "not in a house" */
             found = p[k].phrase && !is_filler(&p[k]) && !needs_after(&p[k]);
+            if (found && inside) break;
         }
         while (k < n && is_sign(&p[k - 1]) && is_sign(&p[k]) && only_spaces_before(&p[k])) k++;
         bool more = k < n && only_spaces_before(&p[k]) && p[k].phrase && p[k].phrase->extends;
@@ -106,11 +108,12 @@ static void remove_negated(piece *p, int n) {
     }
 }
 
-/* A word that is read as a number ("several") is one only before a plural; before another number it is removed. */
+/* A word that is read as a number ("several") is one only before a plural; before another number it is removed. Edits that are read
+ * as other edits ("a few of them") are none. */
 static void check_numbers(const lz_vocabulary *w, piece *p, int n) {
     for (int i = 0; i < n; i++) {
         int k = i + 1;
-        if (!replaced(&p[i]) || !counts(w, &p[i])) continue;
+        if (!replaced(&p[i]) || !counts(w, &p[i]) || strchr(p[i].phrase->target, ' ')) continue;
         while (k < n && only_spaces_before(&p[k]) &&
                (p[k].negated || is_filler(&p[k]) || !p[k].phrase || describes(w, &p[k])))
             k++;

@@ -241,7 +241,7 @@ bell pepper = pepper
 beverage box = juice, orange juice
 cup with straw = coke, cola
 jar = jam
-hot beverage = cappuccino, coffee cup
+hot beverage = cappuccino, coffee cup, hot chocolate, cup of hot chocolate
 teacup without handle = tea cup
 socks = a pair of socks
 glasses = a pair of glasses, spectacles
@@ -298,14 +298,14 @@ circus tent = circus
 drop of blood = blood
 first quarter moon = half moon
 droplet = water drop
-birthday cake = birthday, happy birthday
+birthday cake = birthday, happy birthday, happy birthday cake
+heart on fire = red heart on fire
+basket = basket of fruit, basket of fruits, fruit basket, laundry basket, basket of laundry
 shortcake = wedding cake
 rocket = space shuttle, rocket ship
 bird = kiwi bird
 cloud with rain = rain cloud
 tokyo tower = eiffel tower, tv tower
-grapes = bunch of grapes grapes
-fish = school of fish fish
 bridge at night = bridge
 party popper = confetti
 pool 8 ball = eight ball, billiard ball
@@ -494,11 +494,24 @@ LIKE_COLOURS = {
 EDITS = """
 make it, make this, make the ..., make the background, change the background to, put it on, put this on, put the ..., paint it,
 paint this, paint the ..., change its colour to, change its color to, turn it into, turn this into, redraw it, redraw this,
-redraw the ..., as a ..., of them, of these, the same on, the same in, just one, only one, make it one
+redraw the ..., as a ..., of them, of these, the same on, the same in, just one, only one, make it one, turn the ..., ... into ...
 """
+LIKE_EDITS = {
+    "bigger": "larger",
+    "smaller": "",
+    "make it bigger": "make it larger, enlarge it",
+    "make it smaller": "shrink it",
+    "three of them": "several of them, a few of them, some of them",
+    "six of them": "many of them, lots of them, seven of them, eight of them, nine of them, ten of them, a dozen of them",
+    "make it three": "make it several, make it a few",
+    "make it six": "make it seven, make it eight, make it nine, make it ten, make it 7, make it 8, make it many, make it a dozen",
+    "add three more ...": "add some more ..., add several more ..., add a few more ...",
+    "add five more ...": "add six more ..., add seven more ..., add many more ...",
+}
 LIKE_NUMBERS = {  # counts go to six
     "three": "some, several, a few, few, a group of, group of",
-    "six": """seven, eight, nine, ten, eleven, twelve, twenty, 7, 8, 9, 10, 11, 12, 20, 100, a dozen, many, lots of, a lot of, loads of, bunch of, herd of,
+    "six": """seven, eight, nine, ten, eleven, twelve, thirteen, fourteen, fifteen, sixteen, seventeen, eighteen, nineteen, twenty, thirty, fifty,
+        7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30, 50, 100, 1000, a dozen, dozen, a dozen of, two dozen, thousand, thousands of, many, lots of, a lot of, loads of, bunch of, herd of,
         flock of, field of, swarm of, school of, pile of,
         stack of, row of, basket of, dozens of, hundreds of, hundred""",
 }
@@ -617,7 +630,7 @@ def main():
     for w, like in BEFORE_THINGS.items():
         lines.append(f"{w} = " + ", ".join(w.replace(re.sub(r"^\.\.\. | \.\.\.$", "", w), x) for x in split(like)))
     lines += ["", "# Said with a reference picture"] + split(EDITS)
-    lines += ["make it bigger = bigger, larger, make it larger, enlarge it", "make it smaller = smaller, shrink it"]
+    lines += [f"{w} = {', '.join(split(like))}" if like else w for w, like in LIKE_EDITS.items()]
     fillers = [f for f in split(FILLERS) if f not in known] + [f"{a}{m} of" for m in MEDIA for a in ("", "a ", "an ")[: 3 if m[0] in "aeiou" else 2]]
     lines += ["", "# Read as nothing"] + ["= " + ", ".join(fillers[i : i + 8]) for i in range(0, len(fillers), 8)]
     lines += ["= without ..., no ..., not ..., except ..., ... or ...", "= *"]

@@ -239,21 +239,44 @@ static bool has_words(const char *line, size_t n, const char *words) {
     return false;
 }
 
+/* The lines of a list with these words, in new memory; NULL: out of memory. */
+static char *lines_with(const char *list, const char *words) {
+    char *found = malloc(strlen(list) + 2), *to = found;
+    for (size_t n; found && *list; list += n + (list[n] == '\n')) {
+        n = strcspn(list, "\n");
+        if (*list == '#' || !has_words(list, n, words)) continue;
+        memcpy(to, list, n);
+        to[n] = '\n';
+        to += n + 1;
+    }
+    if (found) *to = 0;
+    return found;
+}
+
+static int print_lines(const job *j, const char *text) {
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        say(stdout, "%.*s\n", (int)n, text);
+    }
+    return flush_output(j->args);
+}
+
 /* wanted: print only the lines with these words; NULL: all. */
 static int print_words(const job *j, const char *wanted) {
     const char *text = lz_model_words(j->model);
-    bool any = false;
+    int code;
     if (!text) return fail(j->args, FAILED, "%s has no list of words; it is not limited to known words", model_told(j));
-    if (j->args->json) return print_json(j->args, json_pack("{s:o}", "words", json_text(text)));
-    for (size_t n; *text; text += n + (text[n] == '\n')) {
-        n = strcspn(text, "\n");
-        if (wanted && (*text == '#' || !has_words(text, n, wanted))) continue;
-        say(stdout, "%.*s\n", (int)n, text);
-        any = true;
-    }
-    return any || !wanted
-               ? flush_output(j->args)
-               : fail(j->args, FAILED, "the list of words has no '%s'; 'lazuli info --words' prints all of it", wanted);
+    char *found = wanted ? lines_with(text, wanted) : NULL;
+    if (wanted && !found)
+        code = fail(j->args, FAILED, "out of memory");
+    else if (found && !*found)
+        code = fail(j->args, FAILED, "the list of words has no '%s'; 'lazuli info --words' prints all of it", wanted);
+    else if (j->args->json)
+        code = print_json(j->args, json_pack("{s:o}", "words", json_text(found ? found : text)));
+    else
+        code = print_lines(j, found ? found : text);
+    free(found);
+    return code;
 }
 
 static int inform_of_model(const arguments *args, const char *word) {

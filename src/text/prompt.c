@@ -2,7 +2,8 @@
  * unknown words; each of the passes below decides something about them; then they are written, in lower case (ASCII).
  *
  * If unknown words are removed, things that would be drawn as one are told apart: "a cat, a dog" becomes "a cat and a
- * dog", and of "a school bus" only the bus stays. "a" becomes "an" if the word after it changes, and the reverse.
+ * dog", and of "a school bus" only the bus stays. Brackets and weights are removed: "((a cat:1.2))" becomes "a cat". "a"
+ * becomes "an" if the word after it changes, and the reverse.
  *
  * Each emoji is a word of its own, also without spaces around it (words.h). Emoji that follow each other and are replaced
  * become "fox and dog", and equal ones "two foxes", at most six. */
@@ -94,7 +95,8 @@ static void remove_negated(piece *p, int n) {
         int k = i + 1;
         bool found = false;
         if (!drops(&p[i])) continue;
-        bool inside = i && needs_after(&p[i - 1]) && !joins(&p[i - 1]) && only_spaces_before(&p[i]); /* "a not red cat" */
+        bool inside = i && needs_after(&p[i - 1]) && !joins(&p[i - 1]) &&
+                      only_spaces_before(&p[i]); /* "a not red cat" */
         for (; k < n && only_spaces_before(&p[k]) && !drops(&p[k]) && !found; k++) {
             if (joins(&p[k]) && k > i + 1) break; /* but "not in a house" */
             found = p[k].phrase && !is_filler(&p[k]) && !needs_after(&p[k]);
@@ -163,18 +165,25 @@ static bool remove_pieces(piece *p, int n, bool omits) {
     return any;
 }
 
-/* Removes an article or number before another one, which removed words kept apart ("a [icon of] a cat"), or which is read
- * as a number ("a hundred cats"). */
+/* Removes an article or number before another one, which removed words kept apart ("a [icon of] a cat"), which is read as a
+ * number ("a hundred cats"), or which equal emoji are. */
 static void remove_double_counts(const lz_vocabulary *w, piece *p, int n) {
     for (int i = 0, k; i < n; i = k) {
         for (k = i + 1; k < n && p[k].removed && only_spaces_before(&p[k]);) k++;
-        if (p[i].removed || k == n || !only_spaces_before(&p[k]) || !counts(w, &p[i]) || !counts(w, &p[k])) continue;
-        p[i].removed = k > i + 1 || replaced(&p[k]);
+        if (p[i].removed || k == n || !only_spaces_before(&p[k]) || !counts(w, &p[i])) continue;
+        if (counts(w, &p[k])) p[i].removed = k > i + 1 || replaced(&p[k]);
+        if (p[k].same > 1) p[i].removed = true;
     }
 }
 
-/* Marks the begin of each "big red dogs" that has no number or article. Nothing is marked after a word that may belong to it
- * ("a dog's cats"). */
+/* Is it an article that removed words keep apart from the plural k: "a [plate of] cookies"? */
+static bool lost_its_noun(const piece *p, int before, int k) {
+    const char *text = p[before].phrase ? p[before].phrase->text : "";
+    return k > before + 1 && (!strcmp(text, "a") || !strcmp(text, "an"));
+}
+
+/* Marks the begin of each "big red dogs" that has no number or article, or has lost the noun of its article. Nothing is
+ * marked after a word that may belong to it ("a dog's cats"). */
 static void mark_plurals(const lz_vocabulary *w, piece *p, int n) {
     for (int i = 0; i < n && w->usual_number; i++) {
         int first = i, before;
@@ -186,7 +195,9 @@ static void mark_plurals(const lz_vocabulary *w, piece *p, int n) {
             if (before >= 0 && !lz_only_apostrophes(p[before].end, at)) before = -1;
             if (before < 0 || !describes(w, &p[before])) break;
         }
-        p[first].uncounted = before < 0 || leads_to(w, &p[before]);
+        bool lost = before >= 0 && lost_its_noun(p, before, first);
+        p[first].uncounted = before < 0 || lost || leads_to(w, &p[before]);
+        if (lost) p[before].removed = true;
     }
 }
 
@@ -245,12 +256,22 @@ static void part_things(const lz_vocabulary *w, piece *p, int n) {
 typedef struct output {
     char *to;
     size_t n;
+    bool no_brackets;
 } output;
 
 /* In lower case, as the list is, and what the model was trained with */
 static void put(output *o, const char *at, const char *end) {
     for (; at < end; at++, o->n++)
         if (o->to) o->to[o->n] = lz_ascii_lower(*at);
+}
+
+/* Writes what is between pieces. */
+static void put_between(output *o, const char *at, const char *end) {
+    while (at < end) {
+        int skipped = !o->no_brackets ? 0 : strchr("()[]", *at) ? 1 : lz_weight_bytes(at, end);
+        if (!skipped) put(o, at, at + 1);
+        at += skipped ? skipped : 1;
+    }
 }
 
 static void put_text(output *o, const char *text) { put(o, text, text + strlen(text)); }
@@ -274,7 +295,7 @@ static void put_separator(output *o, const piece *p, int last, int k, bool omits
     if (gap && blank && omits && !needs_after(&p[last]) && p[k].found && !joins(&p[k]))
         put_text(o, " and"); /* "a dog [chasing] a cat" */
     put_text(o, at == end && glued ? " " : "");
-    put(o, at, end);
+    put_between(o, at, end);
 }
 
 /* What is written for a piece without a number before it. */
@@ -307,18 +328,19 @@ static bool put_article(output *o, const lz_vocabulary *w, const piece *p, int k
 }
 
 static size_t write_pieces(const lz_vocabulary *w, const char *prompt, const piece *p, int n, bool omits, char *to) {
-    output o = {.to = to};
+    output o = {.to = to, .no_brackets = omits};
     int last = -1;
     for (int k = 0; k < n; k++) {
         if (p[k].removed) continue;
         if (last >= 0)
             put_separator(&o, p, last, k, omits);
         else if (!k)
-            put(&o, prompt, p->begin);
+            put_between(&o, prompt, p->begin);
         if (!put_article(&o, w, p, k, n)) put_piece(&o, w, &p[k]);
         last = k;
     }
-    put_text(&o, n ? p[n - 1].end : prompt);
+    const char *rest = n ? p[n - 1].end : prompt;
+    put_between(&o, rest, rest + strlen(rest));
     if (to) to[o.n] = 0;
     return last < 0 ? 0 : o.n;
 }

@@ -7,7 +7,7 @@
  * phrases, from left to right the longest that begins at a word, so "hot dog" is not hot, and words that are in no line.
  * These lines have a meaning of their own, which prompt.c gives them:
  *
- *   "fox, foxes"      The second KNOWN without "..." is the plural, which may be the same word.
+ *   "fox, foxes"      If the second KNOWN has no "...", it is the plural of the first; both may be the same word.
  *   "big ..."         This refers to what comes after it, "... style" to what comes directly before it, and
  *                     "... in ..." joins two.
  *   "= *"             Removes the words that are in no line, and what refers to them: "a fox in the big harbour on red"

@@ -50,10 +50,17 @@ int lz_inner_bytes(const char *at, const char *end) {
     return begins_with(at, end, "\xe2\x80\x99") ? 3 : 0; /* U+2019 */
 }
 
+int lz_weight_bytes(const char *at, const char *end) {
+    const char *c = at + 1;
+    if (at == end || *at != ':') return 0;
+    while (c < end && c < at + 12 && ((*c >= '0' && *c <= '9') || *c == '.')) c++;
+    return c > at + 1 && c < end && *c == ')' ? (int)(c - at) : 0;
+}
+
 /* The next emoji or run of letters, digits, apostrophes and hyphens. A word does not begin with a mark. */
 lz_span lz_next_word(const char *at, const char *end) {
     for (int n; at < end && ((n = mark_bytes(at, end)) || (n = dash_bytes(at, end)) || (n = lz_inner_bytes(at, end)) ||
-                             !in_word(*at));)
+                             (n = lz_weight_bytes(at, end)) || !in_word(*at));)
         at += n ? n : 1;
     int sign = lz_sign_bytes(at, end);
     lz_span w = {at, sign ? end_of_sign(at, sign, end) : at};

@@ -34,7 +34,11 @@ plain=$($lazuli plan $klein --json | sed 's/.*"flops": \([0-9]*\),.*"device_byte
 more=$($lazuli plan $klein --lora $peft --json -q | sed 's/.*"flops": \([0-9]*\),.*"device_bytes.*/\1/')
 try 0 test "$plain" != "$more" </dev/null # a plan counts them
 
-# Refused: nothing or a part of it fits, no such file, a weight that is none
+try_match 0 'lazuli: the LoRA .*klein-peft.safetensors is given more than once, so its weights are added up$' \
+    $lazuli a fox $klein --lora $peft --lora $peft=0.5 -o "$work/x.png"
+
+# Refused: a picture, nothing or a part of it fits, no such file, a weight that is none
+try_match 1 'base.png: is a PNG picture, and no file of weights' $lazuli a fox $klein --lora "$work/base.png" -o "$work/x.png"
 try_match 1 "6 of its 9 modules belong to nothing in this model, such as 'transformer.time_text_embed.*: --lora-partial$" \
     $lazuli a fox $klein --lora $loras/qwen-peft.safetensors -o "$work/x.png"
 try_match 1 "none of its 6 modules belongs to this model" \

@@ -85,6 +85,9 @@ try_match 0 '^hot beverage, hot beverages = .*coffee' $lazuli info -m models/dem
 try 0 sh -c "$lazuli info -m models/demo --words latte | grep -c ." <<'END'
 1
 END
+try_match 0 '^ "words": "hot beverage, hot beverages = [^#]*"$' $lazuli info --words latte --json
+mkdir "$work/fox"
+try_match 0 '^fox, foxes' sh -c "cd '$work' && '$PWD/build/lazuli' info -m '$PWD/models/demo' --words fox"
 try_match 1 "^lazuli: the list of words has no 'wombat'; 'lazuli info --words' prints all of it" $lazuli info --words wombat
 try 0 sh -c "$lazuli info models/demo --words | cmp - models/demo/words.txt" </dev/null
 try_match 0 '^ "words": "# Words that' $lazuli info --words --json

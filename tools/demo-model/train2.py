@@ -409,7 +409,7 @@ if __name__ == "__main__":
         "--out", type=pathlib.Path, help="where copies of weights, log and sheets go"
     )
     for name, default in dict(
-        vae=0.0, base=0.0, distil=0.0, lr=1e-3, muon=0.01, guidance=3.0, hold=0.3, edits=0.35
+        vae=0.0, base=0.0, distil=0.0, lr=1e-3, muon=0.01, guidance=3.0, hold=0.3, edits=0.35, focus=1.0
     ).items():
         parser.add_argument(f"--{name}", type=float, default=default)
     for name, default in dict(pool=240000, rows=ROWS).items():
@@ -430,6 +430,9 @@ if __name__ == "__main__":
     if A.smoke:
         A.compile, A.vae, A.base, A.distil = False, 1.0, 1.0, 1.0
         scenes.BUCKETS = scenes.EDIT_BUCKETS = {(4, 4): 0.7, (4, 8): 0.3}
+    for shares, which in ((scenes.SHARES, "single"), (scenes.BUCKETS, (16, 16))):
+        if which in shares:
+            shares[which] *= A.focus  # --focus 3: 84 % single things instead of 63 %, 73 % at 256x256 instead of 48 %
     for folder in (A.out, A.work / "weights"):
         folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(A.work / "inductor"))

@@ -633,7 +633,7 @@ def main():
     lines += [f"{w} = {', '.join(split(like))}" if like else w for w, like in LIKE_EDITS.items()]
     fillers = [f for f in split(FILLERS) if f not in known] + [f"{a}{m} of" for m in MEDIA for a in ("", "a ", "an ")[: 3 if m[0] in "aeiou" else 2]]
     lines += ["", "# Read as nothing"] + ["= " + ", ".join(fillers[i : i + 8]) for i in range(0, len(fillers), 8)]
-    lines += ["= without ..., no ..., not ..., except ..., ... or ...", "= *"]
+    lines += ["= without ..., no ..., not ..., except ..., isn't ..., aren't ..., doesn't ..., don't ..., never ..., nor ..., ... or ...", "= *"]
     pathlib.Path(target).write_text("\n".join(lines) + "\n")
     print(f"{len(things.names)} things, {sum(map(len, read_as.values()))} words read as others, {len(fillers)} as nothing")
 

@@ -620,7 +620,7 @@ lz_job_view lz_job_wait(lz_job *job, uint64_t changes);
  * why the result may be poor. An empty text means that there is no remark. */
 typedef struct lz_remarks {
     char size[200];
-    char images[200];
+    char images[200]; /* more images than it was trained for; a prompt that changes a picture, without one */
     char prompt[200]; /* shorter than the captions of the training, or more things than it was trained for */
     char words[600]; /* unknown words of the prompt, and the nearest known ones; that it names no thing that is known */
     char read_as[600]; /* the prompt that the model gets, if it differs from that of the options in more than upper and

@@ -37,7 +37,7 @@ static void demo_words(void) {
         {"a hot dog", NULL, NULL},                                                   /* not something hot */
         {"a flat picture of a fox", NULL, NULL},
         {"A RED APPLE", NULL, NULL},
-        {"", NULL, "names no thing"},
+        {"", NULL, NULL},
         {" .,;!", NULL, "names no thing"},
         {"a wombat", NULL, "this model does not know \"wombat\""},
         {"a giraf", NULL, "this model does not know \"giraf\""},
@@ -57,14 +57,14 @@ static void demo_words(void) {
          "fox",
          NULL, NULL},
         {"two🦊", "two fox", NULL},
-        {"make the fox bigger", NULL, NULL},
+        {"make the fox bigger", NULL, "changes a picture, and there is none"},
         {"a larger cat", "a bigger cat", NULL},
         {"larger", "bigger", "names no thing"},
-        {"turn the fox into a line picture", NULL, NULL},
-        {"a few of them", "three of them", "names no thing"},
-        {"seven of them", "six of them", "names no thing"},
-        {"make it seven", "make it six", "names no thing"},
-        {"add seven more", "add five more", "names no thing"},
+        {"turn the fox into a line picture", NULL, "changes a picture"},
+        {"a few of them", "three of them", "changes a picture"},
+        {"seven of them", "six of them", "changes a picture"},
+        {"make it seven", "make it six", "changes a picture"},
+        {"add seven more", "add five more", "changes a picture"},
         {"thirteen balloons", "six balloons", NULL},
         {"thousands of balloons", "six balloons", NULL},
         {"two dozen eggs", "six eggs", NULL},
@@ -80,6 +80,73 @@ static void demo_words(void) {
         {"((a cat:1.2)), best quality", "a cat", NULL},
         {"a [red] cat (on blue:0.85), 8k", "a red cat on blue", NULL},
         {"a dog (without a hat) on red", "a dog on red", NULL},
+        /* Brackets and weights are left out before anything else is read, quotation marks after it */
+        {"two (dogs)", "two dogs", NULL},
+        {"(two:1.2) dogs", "two dogs", NULL},
+        {"((big)) dogs", "three big dogs", NULL},
+        {"a dog without (a hat:1.3) on red", "a dog on red", NULL},
+        {"no (hat), a dog", "a dog", NULL},
+        {"(a cat:1.2) (a dog:1.2)", "a cat and a dog", NULL},
+        {"(a cat), (a dog)", "a cat and a dog", NULL},
+        {"(cat:1.3), [dog]", "cat and dog", NULL},
+        {"(seven) dogs", "six dogs", NULL},
+        {"(three:1.2) quantum dogs", "three dogs", "\"quantum\""},
+        {"a fox in the (quiet) harbour", "a fox", "\"harbour\""},
+        {"(hot) dog", "hot dog", NULL},
+        {"a (light blue) car", "a blue automobile", NULL},
+        {"a cat on (a chair)", "a cat above a chair", NULL},
+        {"a cat on {a chair}", "a cat above a chair", NULL},
+        {"(🦊)(🦊)", "two foxes", NULL},
+        {"( a cat )", "a cat", NULL},
+        {"a cat , ( )", "a cat", NULL},
+        {"\\(a cat\\) :)", "a cat", NULL},
+        {"[a dog:1.2]", "a dog", NULL},
+        {"(a dog: 1.2)", "a dog", NULL},
+        {"a dog:1.3, (on red:-1)", "a dog, on red", NULL},
+        {"\"a cat\"", "a cat", NULL},
+        {"“a red car” on blue, \"8k\"", "a red automobile on blue", NULL},
+        {"a\"cat\"", "a cat", NULL},
+        {"two \"big\" dogs", "two big dogs", NULL},
+        {"a japanese “here” button", NULL, NULL},
+        /* A picture that is changed */
+        {"make it blue without a hat", "make it blue", "changes a picture"},
+        {"make the background red no hat", "make the background red", "changes a picture"},
+        {"make it blue please", "make it blue", "changes a picture"},
+        {"make it red not blue", "make it red", "changes a picture"},
+        {"the same on blue please", "the same on blue", "changes a picture"},
+        {"make it 12", "make it six", "changes a picture"},
+        {"twenty of them", "six of them", "changes a picture"},
+        {"add 2 more", "add two more", "changes a picture"},
+        {"make the 🦊🦊 blue", "make the two foxes blue", "changes a picture"},
+        {"make the seven foxes blue", "make the six foxes blue", "changes a picture"},
+        {"add one more 🦊🦊", "add one more foxes", "changes a picture"},
+        {"a cat on red please", "a cat on red", NULL},
+        {"a cat on red without a hat", "a cat on red", NULL},
+        {"a fox in red without a hat", "a fox in red", NULL},
+        {"a car in red without wheels", "an automobile in red", NULL},
+        {"a no dogs sign", "a sign", "\"sign\""},
+        {"a never ending road", "a motorway", "\"ending\""},
+        /* What is said between two things, and of how many */
+        {"a cat turning into a dog", "a cat and a dog", "\"turning\""},
+        {"a rocket to the moon", "a rocket and the crescent moon", NULL},
+        {"a bouquet of roses", "a bouquet and a rose", NULL},
+        {"a christmas tree with presents", "a christmas tree with a wrapped gift", NULL},
+        {"big red dogs and old owls", "a big red dog and an owl", "\"old\""},
+        {"a cat / a dog", "a cat and a dog", NULL},
+        {"a cat | a dog; an owl", "a cat and a dog and an owl", NULL},
+        {"a blue dog - red cat", "a blue dog and red cat", NULL},
+        {"a cat – a dog", "a cat and a dog", NULL},
+        {"2 dogs, 1 cat", "2 dogs and cat", NULL},
+        {"25 cats", "six cats", NULL},
+        {"zero dogs", NULL, "names nothing but what it leaves out"},
+        {"an orange", "a tangerine", NULL},
+        {"an orange on a chair", "a tangerine above a chair", NULL},
+        {"an orange cat", NULL, NULL},
+        {"a cat on an orange background", NULL, NULL},
+        {"a big 🦊🦊", "two big foxes", NULL},
+        {"one plate of cookies", "three cookies", NULL},
+        {"a cat that isn’t red", "a cat", NULL},
+        {"a dog won’t wear a hat", "a dog", "\"wear\""},
         {"a cat that isn't red", "a cat", NULL},
         {"a cat without a hat nor a ball on red", "a cat on red", NULL},
         {"a cup of hot chocolate", "a hot beverage", NULL},
@@ -114,7 +181,7 @@ static void demo_words(void) {
         {"a fox near a house", "a fox next to a house", NULL},
         {"cat, qqa dog", "cat and dog", "\"qqa\""},
         {"a lemon, qqa, qqb banana", "a lemon and banana", "\"qqa\""},
-        {"a cat and a “dog”", NULL, NULL},
+        {"a cat and a “dog”", "a cat and a dog", NULL},
         {"a cat and a 'dog'", NULL, NULL},
         {"a fox… and\xc2\xa0"
          "a dog",
@@ -126,7 +193,7 @@ static void demo_words(void) {
         {"A Red FOX", NULL, NULL},
         {"Three Bikes", "three bicycles", NULL},
         {"dogs", "three dogs", NULL},
-        {"big red dogs and a cat, Cats", "three big red dogs and a cat and three cats", NULL},
+        {"big red dogs and a cat, Cats", "a big red dog and a cat and a cat", NULL},
         {"two dogs", NULL, NULL},
         {"two big dogs", NULL, NULL},
         {"kittens on a blue background", "three cat faces on a blue background", NULL},
@@ -150,12 +217,12 @@ static void demo_words(void) {
         {"a fox, flat", NULL, NULL},
         {"two 3d dogs", NULL, NULL},
         {"retro car", "retro automobile", NULL},
-        {"make the dogs blue", NULL, NULL},
-        {"put the big red dogs on a blue background", NULL, NULL},
-        {"add two more dogs", NULL, NULL},
+        {"make the dogs blue", NULL, "changes a picture"},
+        {"put the big red dogs on a blue background", NULL, "changes a picture"},
+        {"add two more dogs", NULL, "changes a picture"},
         {"a dog's cats", NULL, NULL},
         {"cats' eyes", "three cats' eyes", NULL},
-        {"one more cats", "one cats", "\"more\""},
+        {"one more cats", "three cats", "\"more\""},
         {"a 3d picture of dogs", "a 3d picture of three dogs", NULL},
         {"a couple of dogs", NULL, NULL},
         {"a pair of shoes", "a pair of running shoes", NULL},
@@ -165,7 +232,7 @@ static void demo_words(void) {
         {"a monkey in the big red car on blue", "a monkey and the big red automobile on blue", NULL},
         {"a cat on red, in line style", NULL, NULL},
         {"a light blue car on a dark green background", "a blue automobile on a dark green background", NULL},
-        {"make it dark green", NULL, "names no thing"},
+        {"make it dark green", NULL, "changes a picture"},
         {"a navy blue fox in navy blue", "a blue fox in dark blue", NULL},
         /* Things that follow each other */
         {"a dog, a cat & an owl", "a dog and a cat and an owl", NULL},
@@ -178,7 +245,7 @@ static void demo_words(void) {
         {"an awesome cat", "a cat", NULL},
         {"a vector icon of a house", "a house", NULL},
         {"a sniper drawing of an owl", "an owl", "\"sniper\""},
-        {"cute dogs and quantum cats", "three dogs and three cats", "\"quantum\""},
+        {"cute dogs and quantum cats", "a dog and a cat", "\"quantum\""},
         /* Negations are left out with what they negate */
         {"a cat without a hat", "a cat", NULL},
         {"a cat without a big red hat on a blue background", "a cat on a blue background", NULL},
@@ -202,10 +269,10 @@ static void demo_words(void) {
         {"a fox, no 🦊🦊🦊", "a fox", NULL},
         {"a cat, no 🐕🐼, on red", "a cat, on red", NULL},
         {"a dog no 🐼on red", "a dog on red", NULL},
-        {"not more than two dogs", NULL, "\"more\""}, /* nothing would be left */
-        {"no entry", NULL, NULL},                     /* a thing */
-        {"no hat", NULL, "names no thing"},           /* nothing would be left */
-        {"a qqa", NULL, "\"qqa\""},                   /* nothing would be left */
+        {"not more than two dogs", NULL, "\"more\""},             /* nothing would be left */
+        {"no entry", NULL, NULL},                                 /* a thing */
+        {"no hat", NULL, "names nothing but what it leaves out"}, /* nothing would be left */
+        {"a qqa", NULL, "\"qqa\""},                               /* nothing would be left */
         {"two caffeines", NULL, "\"caffeines\" (it knows \"hot beverage\")"},
         {"qqa qqb qqc qqd qqe", NULL, "\"qqa\", \"qqb\", \"qqc\" and 2 more"},
         {"ein schöner Käfer", NULL, "\"schöner\", \"käfer\""},
@@ -218,8 +285,9 @@ static void demo_words(void) {
         lz_remarks r = remark(model, cases[i].prompt);
         CHECK(strcmp(r.read_as, cases[i].read_as ? cases[i].read_as : "") == 0, "trap 22: '%s' is read as '%s'",
               cases[i].prompt, r.read_as);
-        CHECK(cases[i].unknown ? strstr(r.words, cases[i].unknown) != NULL : !*r.words, "trap 22: '%s': %s",
-              cases[i].prompt, r.words);
+        const char *said = *r.words ? r.words : r.images;
+        CHECK(cases[i].unknown ? strstr(said, cases[i].unknown) != NULL : !*said, "trap 22: '%s': %s", cases[i].prompt,
+              said);
     }
     lz_model_close(model);
     lz_close(ctx);
@@ -249,7 +317,7 @@ static void demo_reads(void) {
 
 /* Are all words known? "in line style" is, although it names no thing. */
 static bool all_known(const lz_remarks *r, bool names_thing) {
-    return !*r->words || (!names_thing && strcmp(r->words, "the prompt names no thing that this model knows") == 0);
+    return !*r->words || (!names_thing && strncmp(r->words, "the prompt names no", 19) == 0);
 }
 
 /* Is it the second word of a line, and no thing, which is the first word of such a line? */
@@ -289,7 +357,8 @@ static void known_stays(void) {
             while (last > word && strchr(" .", last[-1])) last--;
             snprintf(prompt, sizeof prompt, "a %.*s in 3d style on a dark blue background", (int)(last - word), word);
             lz_remarks r = remark(model, prompt);
-            CHECK(!*r.read_as && all_known(&r, thing), "'%s': %s %s", prompt, r.read_as, r.words);
+            bool elsewhere = strncmp(prompt, "a orange in", 11) == 0; /* a tangerine */
+            CHECK((!*r.read_as || elsewhere) && all_known(&r, thing), "'%s': %s %s", prompt, r.read_as, r.words);
             n++;
             bool refers = word > line + at + 1 || (last < line + at + length && *last == '.');
             if (refers) continue;
@@ -555,8 +624,9 @@ static void hostile_words(void) {
         if (!CHECK(words != NULL, "%s", err.text)) continue;
         char *read_as = lz_vocabulary_read(words, prompt, &err), said[60];
         lz_vocabulary_unknown(words, prompt, said, sizeof said);
-        int things = lz_vocabulary_things(words, prompt, &err);
-        CHECK(things >= -1 && things <= (int)strlen(prompt), "%d things", things);
+        lz_shown shown;
+        CHECK_OK(lz_vocabulary_look(words, prompt, &shown, &err), &err);
+        CHECK(shown.things >= -1 && shown.things <= (int)strlen(prompt), "%d things", shown.things);
         CHECK(!read_as || *read_as);
         CHECK(strlen(said) < sizeof said && strcmp(lz_vocabulary_text(words), text) == 0);
         lz_host_free(ctx, read_as);
@@ -608,15 +678,15 @@ static void no_memory(void) {
         lz_trained t = {.n_sizes = 0};
         long long live = f.live;
         char *read_as = NULL;
-        int things = -1;
+        lz_shown shown = {.things = -1};
         f.asked = 0;
         f.fail_at = at;
         if (lz_trained_open(&t, ctx, folder, 16, &err) == LZ_OK) read_as = lz_vocabulary_read(t.words, "a vixen", &err);
-        if (read_as) things = lz_vocabulary_things(t.words, "a vixen", &err);
+        if (read_as) lz_vocabulary_look(t.words, "a vixen", &shown, &err);
         over = f.asked < at;
         CHECK_I64(err.status, over ? LZ_OK : LZ_OUT_OF_MEMORY);
-        CHECK(!over || (read_as && strcmp(read_as, "a fox") == 0 && things == 1));
-        CHECK(over || things == -1);
+        CHECK(!over || (read_as && strcmp(read_as, "a fox") == 0 && shown.things == 1));
+        CHECK(over || shown.things == -1);
         lz_host_free(ctx, read_as);
         lz_trained_close(&t);
         CHECK_I64(f.live, live);

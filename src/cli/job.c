@@ -469,7 +469,8 @@ static int say_remarks(job *j) {
     say_version(j);
     if (lz_job_remark(j->work, &now, &err) != LZ_OK) return fail_with(a, &err);
     if (*now.size && !*said->size) note(a, "%s", now.size);
-    if (*now.images && !*said->images) note(a, "%s", now.images);
+    if (*now.images && !*said->images)
+        note(a, "%s%s", now.images, j->picture.n_images ? "" : "; give it with -i FILE, or in a session as $1");
     if (*now.prompt && !*said->prompt) note(a, "%s", now.prompt);
     if (*now.read_as && strcmp(now.read_as, said->read_as) != 0) note(a, "the prompt is read as \"%s\"", now.read_as);
     if (*now.words && strcmp(now.words, said->words) != 0)

@@ -160,15 +160,22 @@ static void remark_prompt(const lz_model *m, const char *prompt, lz_remarks *to)
 static lz_status remark_things(const lz_job *job, const char *prompt, lz_remarks *to, lz_error *err) {
     const lz_trained *t = &job->model->trained;
     lz_error local = {.status = LZ_OK};
-    int n, things = lz_vocabulary_things(t->words, prompt, &local);
+    lz_shown shown;
+    int n;
+    lz_vocabulary_look(t->words, prompt, &shown, &local);
     size_t used = strlen(to->words);
     lz_job_references(job, &n);
-    if (things == 0 && !n && !job->options.n_images)
-        snprintf(to->words + used, sizeof to->words - used, "%sthe prompt names no thing that %s", used ? ", and " : "",
-                 used ? "it knows" : "this model knows");
-    if (things > t->most_things && t->most_things)
+    bool from_nothing = !n && !job->options.n_images && *prompt;
+    const char *none = used            ? "the prompt names no thing that it knows"
+                       : shown.negates ? "the prompt names nothing but what it leaves out"
+                                       : "the prompt names no thing that this model knows";
+    if (from_nothing && shown.edits)
+        snprintf(to->images, sizeof to->images, "the prompt changes a picture, and there is none");
+    else if (from_nothing && shown.things == 0)
+        snprintf(to->words + used, sizeof to->words - used, "%s%s", used ? ", and " : "", none);
+    if (shown.things > t->most_things && t->most_things)
         snprintf(to->prompt, sizeof to->prompt,
-                 "the prompt names %d things, and this model was trained for pictures of at most %d", things,
+                 "the prompt names %d things, and this model was trained for pictures of at most %d", shown.things,
                  t->most_things);
     if (local.status && err) *err = local;
     return local.status;

@@ -21,6 +21,7 @@ typedef struct lz_phrase {
     bool needs_before; /* it refers to a phrase before it: "... style"; both: it joins two, "... in ..." */
     bool counts;       /* it says how many: "two ..." */
     bool drops;        /* it is removed with the phrase after it: "without ..." */
+    bool edits;        /* it changes a picture: "make it ..." */
     bool extends;      /* after something that was removed so, the same is done here: "... or ..." */
 } lz_phrase;
 
@@ -34,6 +35,10 @@ struct lz_vocabulary {
     bool has_things;          /* some KNOWN have plurals */
     const char *usual_number; /* is written before a plural without a number; NULL: nothing is */
 };
+
+/* A copy of a prompt, in a list that removes unknown words without brackets and weights. The caller frees it; NULL: an
+ * error. */
+char *lz_vocabulary_plain(const lz_vocabulary *w, const char *prompt, lz_error *err);
 
 /* The first phrase with this text that is KNOWN or READ_AS; NULL: none. */
 const lz_phrase *lz_phrase_find(const lz_vocabulary *w, const char *text);

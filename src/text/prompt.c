@@ -2,8 +2,9 @@
  * unknown words; each of the passes below decides something about them; then they are written, in lower case (ASCII).
  *
  * If unknown words are removed, things that would be drawn as one are told apart: "a cat, a dog" becomes "a cat and a
- * dog", and of "a school bus" only the bus stays. Brackets and weights are removed: "((a cat:1.2))" becomes "a cat". "a"
- * becomes "an" if the word after it changes, and the reverse.
+ * dog", and of "a school bus" only the bus stays. A plural without a number gets one, or becomes "a dog" if the prompt has
+ * other things. Brackets, weights and quotation marks are removed: "((a cat:1.2))" becomes "a cat". "a" becomes "an" if the
+ * word after it changes, and the reverse.
  *
  * Each emoji is a word of its own, also without spaces around it (words.h). Emoji that follow each other and are replaced
  * become "fox and dog", and equal ones "two foxes", at most six. */
@@ -15,13 +16,22 @@
 typedef struct piece {
     const char *begin, *end;
     const lz_phrase *phrase;
-    int same;       /* how many equal emoji it is, without those that are written between them */
-    bool negated;   /* removed, whatever comes before and after it */
-    bool removed;   /* this, or removed for another reason */
-    bool found;     /* it begins a run that ends with a phrase */
-    bool uncounted; /* it begins a plural without a number, and gets the usual one */
-    bool other;     /* another thing than the one before it: "and" is written between them */
+    int same;           /* how many equal emoji it is, without those that are written between them */
+    const char *number; /* a number or an article that is written before it; NULL: none */
+    bool one;           /* a plural that is written as its singular */
+    bool negated;       /* removed, whatever comes before and after it */
+    bool removed;       /* this, or removed for another reason */
+    bool found;         /* it begins a run that ends with a phrase */
+    bool other;         /* another thing than the one before it: "and" is written between them */
 } piece;
+
+/* A prompt that is read. */
+typedef struct reading {
+    char *text; /* without brackets and weights (words.h) */
+    piece *p;
+    int n;
+    bool omits; /* unknown words are removed */
+} reading;
 
 /* What the list says of a piece. */
 static bool replaced(const piece *p) { return p->phrase && p->phrase->meaning == LZ_READ_AS; }
@@ -58,6 +68,18 @@ static bool counts(const lz_vocabulary *w, const piece *p) {
     return needs_after(p) && !joins(p) && ((k && k->counts) || (last && last->counts));
 }
 
+/* Is it such a phrase itself: "two", "add one more", not "make the"? */
+static bool is_number(const lz_vocabulary *w, const piece *p) {
+    const lz_phrase *k = known(w, p);
+    return k && k->counts;
+}
+
+/* Does it change a picture: "make it", "add one more"? */
+static bool edits(const lz_vocabulary *w, const piece *p) {
+    const lz_phrase *k = known(w, p);
+    return k && k->edits;
+}
+
 /* "in", "picture of" */
 static bool leads_to(const lz_vocabulary *w, const piece *p) {
     const lz_phrase *last = last_word(w, p);
@@ -90,13 +112,13 @@ static int split(const lz_vocabulary *w, const char *prompt, piece *to) {
 
 /* Removes negations and what they negate: from "without a big hat on red" all but "on red". It ends with a phrase, and
  * before punctuation and words that join, and goes on after "or". */
-static void remove_negated(piece *p, int n) {
+static void remove_negated(const lz_vocabulary *w, piece *p, int n) {
     for (int i = 0; i < n; i++) {
         int k = i + 1;
         bool found = false;
         if (!drops(&p[i])) continue;
-        bool inside = i && needs_after(&p[i - 1]) && !joins(&p[i - 1]) &&
-                      only_spaces_before(&p[i]); /* "a not red cat" */
+        bool inside = i && needs_after(&p[i - 1]) && !joins(&p[i - 1]) && only_spaces_before(&p[i]) && k < n &&
+                      !counts(w, &p[k]) && !number_of(w, &p[k]); /* "a not red cat", but "in blue, no hat" */
         for (; k < n && only_spaces_before(&p[k]) && !drops(&p[k]) && !found; k++) {
             if (joins(&p[k]) && k > i + 1) break; /* but "not in a house" */
             found = p[k].phrase && !is_filler(&p[k]) && !needs_after(&p[k]);
@@ -110,12 +132,12 @@ static void remove_negated(piece *p, int n) {
     }
 }
 
-/* A word that is read as a number ("several") is one only before a plural; before another number it is removed. Edits that are read
- * as other edits ("a few of them") are none. */
+/* A word that is read as a number ("several") is one only before a plural; before another number it is removed. Edits that
+ * are read as other edits ("add seven more") are left alone. */
 static void check_numbers(const lz_vocabulary *w, piece *p, int n) {
     for (int i = 0; i < n; i++) {
         int k = i + 1;
-        if (!replaced(&p[i]) || !counts(w, &p[i]) || strchr(p[i].phrase->target, ' ')) continue;
+        if (!replaced(&p[i]) || !counts(w, &p[i]) || edits(w, &p[i])) continue;
         while (k < n && only_spaces_before(&p[k]) &&
                (p[k].negated || is_filler(&p[k]) || !p[k].phrase || describes(w, &p[k])))
             k++;
@@ -132,29 +154,32 @@ static bool is_lost(const piece *p, bool omits) { return p->negated || is_filler
 /* A run is a sequence of pieces from one that needs a phrase after it to that phrase: "in the [quiet] big" of
  * "in the quiet big house". Those of them that are not lost all stay, or none does. Returns the number of its pieces, and
  * removes them if it has lost words and no phrase follows: it is followed by the end of the prompt, by punctuation, or by
- * another piece that joins. */
-static int read_run(piece *p, int n, bool omits) {
-    bool lost = false, found = false;
-    int k = 1;
+ * another piece that joins. If all lost words have no meaning, what describes stays: "make it blue [please]". */
+static int read_run(const lz_vocabulary *w, piece *p, int n, bool omits) {
+    bool lost = false, unknown = false, found = false;
+    int k = 1, last = 0;
     for (; k < n && only_spaces_before(&p[k]); k++) {
         bool gone = is_lost(&p[k], omits) || (lost && ends_phrase(&p[k]));
         found = !gone && !needs_after(&p[k]);
         if (found || (lost && !gone && joins(&p[k]))) break;
+        if (!gone) last = k;
         lost = lost || gone;
+        unknown = unknown || (gone && !p[k].phrase);
     }
     p->found = found;
-    for (int i = 0; i < k && !found && lost && omits; i++) p[i].removed = true;
+    bool dangles = lost && (unknown || !describes(w, &p[last]));
+    for (int i = 0; i < k && !found && dangles && omits; i++) p[i].removed = true;
     return k;
 }
 
 /* Decides what is removed. omits: also unknown words, and what refers to them. Returns whether a phrase stays that refers
  * to no other. */
-static bool remove_pieces(piece *p, int n, bool omits) {
+static bool remove_pieces(const lz_vocabulary *w, piece *p, int n, bool omits) {
     int run_ends = 0, kept = 0;
     bool any = false;
     for (int i = 0; i < n; i++) p[i].removed = p[i].found = false;
     for (int i = 0; i < n; i++) {
-        if (needs_after(&p[i]) && i >= run_ends && !p[i].negated) run_ends = i + read_run(p + i, n - i, omits);
+        if (needs_after(&p[i]) && i >= run_ends && !p[i].negated) run_ends = i + read_run(w, p + i, n - i, omits);
         bool after_gap = omits && i && p[i - 1].removed;
         p[i].removed = p[i].removed || is_lost(&p[i], omits);
         if (after_gap && ends_phrase(&p[i]) && only_spaces_before(&p[i])) p[i].removed = true; /* "[quiet] style" */
@@ -165,39 +190,71 @@ static bool remove_pieces(piece *p, int n, bool omits) {
     return any;
 }
 
-/* Removes an article or number before another one, which removed words kept apart ("a [icon of] a cat"), which is read as a
- * number ("a hundred cats"), or which equal emoji are. */
+/* Removes an article or number before another one, which removed words kept apart ("a [icon of] a cat"), or which is read as
+ * a number ("a hundred cats"). */
 static void remove_double_counts(const lz_vocabulary *w, piece *p, int n) {
     for (int i = 0, k; i < n; i = k) {
         for (k = i + 1; k < n && p[k].removed && only_spaces_before(&p[k]);) k++;
-        if (p[i].removed || k == n || !only_spaces_before(&p[k]) || !counts(w, &p[i])) continue;
-        if (counts(w, &p[k])) p[i].removed = k > i + 1 || replaced(&p[k]);
-        if (p[k].same > 1) p[i].removed = true;
+        if (p[i].removed || k == n || !only_spaces_before(&p[k]) || edits(w, &p[i])) continue;
+        if (counts(w, &p[i]) && counts(w, &p[k])) p[i].removed = k > i + 1 || replaced(&p[k]);
     }
 }
 
-/* Is it an article that removed words keep apart from the plural k: "a [plate of] cookies"? */
-static bool lost_its_noun(const piece *p, int before, int k) {
-    const char *text = p[before].phrase ? p[before].phrase->text : "";
-    return k > before + 1 && (!strcmp(text, "a") || !strcmp(text, "an"));
+/* The first of the pieces that describe piece i: "big" of "two big red dogs". *before: the one before that, if it may belong
+ * to it ("two", but also "dog's" of "a dog's cats"); -1: there is none. */
+static int first_of(const lz_vocabulary *w, const piece *p, int i, int *before) {
+    for (int first = i;; first = *before) {
+        const char *at = p[first].begin;
+        for (*before = first - 1; *before >= 0 && p[*before].removed && lz_only_spaces(p[*before].end, at); --*before)
+            at = p[*before].begin;
+        if (*before >= 0 && !lz_only_apostrophes(p[*before].end, at)) *before = -1;
+        if (*before < 0 || !describes(w, &p[*before])) return first;
+    }
 }
 
-/* Marks the begin of each "big red dogs" that has no number or article, or has lost the noun of its article. Nothing is
- * marked after a word that may belong to it ("a dog's cats"). */
-static void mark_plurals(const lz_vocabulary *w, piece *p, int n) {
-    for (int i = 0; i < n && w->usual_number; i++) {
-        int first = i, before;
-        if (p[i].removed || is_sign(&p[i]) || number_of(w, &p[i]) != LZ_MANY) continue;
-        for (;; first = before) {
-            const char *at = p[first].begin;
-            for (before = first - 1; before >= 0 && p[before].removed && lz_only_spaces(p[before].end, at); before--)
-                at = p[before].begin;
-            if (before >= 0 && !lz_only_apostrophes(p[before].end, at)) before = -1;
-            if (before < 0 || !describes(w, &p[before])) break;
-        }
-        bool lost = before >= 0 && lost_its_noun(p, before, first);
-        p[first].uncounted = before < 0 || lost || leads_to(w, &p[before]);
-        if (lost) p[before].removed = true;
+/* Equal emoji get their number, instead of an article or number before them. */
+static void count_emoji(const lz_vocabulary *w, piece *p, int i) {
+    static const char *const numbers[] = {"two", "three", "four", "five", "six"};
+    enum { MOST = sizeof numbers / sizeof *numbers + 1 };
+    int before, first = first_of(w, p, i, &before);
+    bool counted = before >= 0 && is_number(w, &p[before]);
+    if (counted && edits(w, &p[before])) return; /* "add one more 🦊🦊" */
+    if (counted) p[before].removed = true;
+    p[first].number = numbers[(p[i].same < MOST ? p[i].same : MOST) - 2];
+}
+
+/* Is it an article that removed words keep apart from piece k: "a [plate of] cookies"? */
+static bool lost_its_noun(const piece *p, int before, int k) {
+    const char *text = before >= 0 && p[before].phrase ? p[before].phrase->text : "";
+    return k > before + 1 && (!strcmp(text, "a") || !strcmp(text, "an") || !strcmp(text, "one"));
+}
+
+/* A plural without a number or article, or whose article has lost its noun, gets the usual number; with `one` it becomes its
+ * singular. Nothing is written after a word that may belong to it ("a dog's cats"). */
+static void count_plural(const lz_vocabulary *w, piece *p, int i, bool one) {
+    int before, first = first_of(w, p, i, &before);
+    bool lost = lost_its_noun(p, before, first);
+    if (before >= 0 && !lost && !leads_to(w, &p[before])) return;
+    if (lost) p[before].removed = true;
+    p[i].one = one;
+    p[first].number = one ? "a" : w->usual_number;
+}
+
+static int count_things(const lz_vocabulary *w, const piece *p, int n) {
+    int found = 0;
+    for (int i = 0; i < n; i++) found += !p[i].removed && number_of(w, &p[i]);
+    return found;
+}
+
+/* Writes numbers before things. Models that were trained with two things have seen one of each. */
+static void write_numbers(const lz_vocabulary *w, piece *p, int n) {
+    bool several = count_things(w, p, n) > 1 && lz_phrase_find(w, "a");
+    for (int i = 0; i < n; i++) {
+        bool owns = i + 1 < n && lz_inner_bytes(p[i].end, p[i + 1].begin); /* "cats' eyes" */
+        if (!p[i].removed && p[i].same > 1)
+            count_emoji(w, p, i);
+        else if (!p[i].removed && w->usual_number && !is_sign(&p[i]) && number_of(w, &p[i]) == LZ_MANY)
+            count_plural(w, p, i, several && !owns);
     }
 }
 
@@ -211,23 +268,41 @@ static int thing_after(const lz_vocabulary *w, const piece *p, int k, int n) {
     return i < n && only_spaces_before(&p[i]) && number_of(w, &p[i]) ? i : 0;
 }
 
+/* What a phrase that is known is read as in some places, a thing or something else; NULL: there is none. */
+static const lz_phrase *read_elsewhere(const lz_vocabulary *w, const piece *p, bool as_thing) {
+    const lz_phrase *now = known(w, p), *next = now ? now + 1 : NULL;
+    if (!now || now->meaning != LZ_KNOWN || next == w->phrases + w->n || next->meaning != LZ_READ_AS) return NULL;
+    if (!*next->target || strcmp(next->text, now->text) != 0) return NULL;
+    const lz_phrase *is = lz_phrase_find(w, next->target);
+    return as_thing == (is && is->number) ? next : NULL;
+}
+
+/* Replaces what is read as a thing if it describes none: the last word of "an orange". */
+static void read_alone(const lz_vocabulary *w, piece *p, int n) {
+    for (int i = 1; i < n; i++) {
+        const lz_phrase *thing = read_elsewhere(w, &p[i], true);
+        bool last = i + 1 == n || !only_spaces_before(&p[i + 1]) || joins(&p[i + 1]);
+        if (thing && last && is_number(w, &p[i - 1]) && only_spaces_before(&p[i])) p[i].phrase = thing;
+    }
+}
+
 /* Replaces what is known but is read as something else before a thing. */
 static void read_before_things(const lz_vocabulary *w, piece *p, int n) {
     for (int i = 0; i < n; i++) {
-        const lz_phrase *now = known(w, &p[i]), *next = now ? now + 1 : NULL;
-        if (p[i].removed || !now || now->meaning != LZ_KNOWN || next == w->phrases + w->n || !*next->target) continue;
-        if (next->meaning == LZ_READ_AS && !strcmp(next->text, now->text) && thing_after(w, p, i, n))
-            p[i].phrase = next;
+        const lz_phrase *other = p[i].removed ? NULL : read_elsewhere(w, &p[i], false);
+        if (other && thing_after(w, p, i, n)) p[i].phrase = other;
     }
 }
 
 /* Is there only this between pieces i and k, and what was removed? *mark: it has other signs than blanks. */
-static bool only_commas(const piece *p, int i, int k, bool *mark) {
+static bool only_marks(const piece *p, int i, int k, bool *mark) {
     *mark = false;
     for (; i < k; i++)
-        for (const char *c = p[i].end; c < p[i + 1].begin; c++) {
-            if (!strchr(" \t\r\n,&+", *c)) return false;
-            *mark = *mark || strchr(",&+", *c);
+        for (const char *c = p[i].end; c < p[i + 1].begin;) {
+            int space = lz_space_bytes(c, p[i + 1].begin), n = space ? space : lz_divider_bytes(c, p[i + 1].begin);
+            if (!n) return false;
+            *mark = *mark || !space;
+            c += n;
         }
     return true;
 }
@@ -243,7 +318,7 @@ static void part_things(const lz_vocabulary *w, piece *p, int n) {
     for (int i = 0, k; i < n; i = k) {
         for (k = i + 1; k < n && p[k].removed;) k++;
         bool mark, thing = !p[i].removed && number_of(w, &p[i]) && k < n;
-        if (!thing || !only_commas(p, i, k, &mark) || (is_sign(&p[i]) && is_sign(&p[k]))) continue;
+        if (!thing || !only_marks(p, i, k, &mark) || (is_sign(&p[i]) && is_sign(&p[k]))) continue;
         bool begins = needs_after(&p[k]) && !leads_to(w, &p[k]);
         if (number_of(w, &p[k]) && !mark && k == i + 1)
             p[i].removed = number_of(w, &p[i]) & LZ_ONE && !has_apostrophe(&p[i]); /* "school bus" */
@@ -256,7 +331,7 @@ static void part_things(const lz_vocabulary *w, piece *p, int n) {
 typedef struct output {
     char *to;
     size_t n;
-    bool no_brackets;
+    bool no_quotes;
 } output;
 
 /* In lower case, as the list is, and what the model was trained with */
@@ -265,12 +340,19 @@ static void put(output *o, const char *at, const char *end) {
         if (o->to) o->to[o->n] = lz_ascii_lower(*at);
 }
 
-/* Writes what is between pieces. */
+/* Writes what is between pieces. Quotation marks and the blanks beside them become one blank, or none. */
 static void put_between(output *o, const char *at, const char *end) {
-    while (at < end) {
-        int skipped = !o->no_brackets ? 0 : strchr("()[]", *at) ? 1 : lz_weight_bytes(at, end);
-        if (!skipped) put(o, at, at + 1);
-        at += skipped ? skipped : 1;
+    for (const char *stop; at < end; at = stop) {
+        bool quotes = false;
+        stop = at;
+        for (int n; o->no_quotes && (n = lz_space_bytes(stop, end)); stop += n) quotes = quotes || !lz_is_blank(*stop);
+        if (quotes) {
+            bool needed = o->n && *stop && !strchr(",.;:!?", *stop);
+            put(o, " ", &" "[needed]);
+        } else {
+            stop = at + 1;
+            put(o, at, stop);
+        }
     }
 }
 
@@ -299,96 +381,105 @@ static void put_separator(output *o, const piece *p, int last, int k, bool omits
 }
 
 /* What is written for a piece without a number before it. */
-static lz_span words_of(const piece *p) {
+static lz_span words_of(const lz_vocabulary *w, const piece *p) {
     const char *text = replaced(p) ? p->same > 1 ? p->phrase->plural : p->phrase->target : NULL;
+    if (p->one) text = known(w, p)->target;
     return text ? (lz_span){text, text + strlen(text)} : (lz_span){p->begin, p->end};
 }
 
+/* Writes "a" or "an", or another number. */
+static void put_number(output *o, const char *number, lz_span next) {
+    bool an = !strcmp(number, "a") && strchr("aeiou", lz_ascii_lower(*next.begin));
+    put_text(o, an ? "an" : number);
+}
+
 static void put_piece(output *o, const lz_vocabulary *w, const piece *p) {
-    static const char *const numbers[] = {"two ", "three ", "four ", "five ", "six "};
-    enum { MOST = sizeof numbers / sizeof *numbers + 1 };
-    if (p->uncounted) {
-        put_text(o, w->usual_number);
+    lz_span s = words_of(w, p);
+    if (p->number) {
+        put_number(o, p->number, s);
         put_text(o, " ");
     }
-    if (p->same > 1) put_text(o, numbers[(p->same < MOST ? p->same : MOST) - 2]);
-    lz_span s = words_of(p);
     put(o, s.begin, s.end);
 }
 
 /* Writes the article at k if what follows it has changed. false: it is none, or that has not changed. */
 static bool put_article(output *o, const lz_vocabulary *w, const piece *p, int k, int n) {
-    const char *text = p[k].phrase && !p[k].uncounted ? p[k].phrase->text : "";
+    const char *text = p[k].phrase && !p[k].number ? p[k].phrase->text : "";
     const char *other = !strcmp(text, "a") ? "an" : !strcmp(text, "an") ? "a" : "";
     int next = k + 1;
     while (next < n && p[next].removed) next++;
     if (!lz_phrase_find(w, other) || next == n || (next == k + 1 && !replaced(&p[next]))) return false;
-    put_text(o, strchr("aeiou", lz_ascii_lower(*words_of(&p[next]).begin)) ? "an" : "a");
+    put_number(o, "a", words_of(w, &p[next]));
     return true;
 }
 
-static size_t write_pieces(const lz_vocabulary *w, const char *prompt, const piece *p, int n, bool omits, char *to) {
-    output o = {.to = to, .no_brackets = omits};
+static size_t write_pieces(const lz_vocabulary *w, const reading *r, char *to) {
+    output o = {.to = to, .no_quotes = r->omits};
     int last = -1;
-    for (int k = 0; k < n; k++) {
-        if (p[k].removed) continue;
+    for (int k = 0; k < r->n; k++) {
+        if (r->p[k].removed) continue;
         if (last >= 0)
-            put_separator(&o, p, last, k, omits);
+            put_separator(&o, r->p, last, k, r->omits);
         else if (!k)
-            put_between(&o, prompt, p->begin);
-        if (!put_article(&o, w, p, k, n)) put_piece(&o, w, &p[k]);
+            put_between(&o, r->text, r->p->begin);
+        if (!put_article(&o, w, r->p, k, r->n)) put_piece(&o, w, &r->p[k]);
         last = k;
     }
-    const char *rest = n ? p[n - 1].end : prompt;
+    const char *rest = r->n ? r->p[r->n - 1].end : r->text;
     put_between(&o, rest, rest + strlen(rest));
     if (to) to[o.n] = 0;
     return last < 0 ? 0 : o.n;
 }
 
-/* Splits a prompt and decides what is written. *omits: unknown words are removed. The caller frees the pieces; NULL: an
- * error. */
-static piece *read_pieces(const lz_vocabulary *w, const char *prompt, int *n, bool *omits, lz_error *err) {
-    int count = *n = split(w, prompt, NULL);
-    piece *p = lz_host_alloc(w->ctx, ((size_t)count + 1) * sizeof *p);
-    if (!p) {
-        lz_out_of_memory(err, (int64_t)(((size_t)count + 1) * sizeof *p));
-        return NULL;
+static void free_reading(const lz_vocabulary *w, reading *r) {
+    lz_host_free(w->ctx, r->p);
+    lz_host_free(w->ctx, r->text);
+}
+
+/* Splits a prompt and decides what is written. The caller frees the reading, also if an error is returned. */
+static lz_status read_pieces(const lz_vocabulary *w, const char *prompt, reading *r, lz_error *err) {
+    *r = (reading){.text = lz_vocabulary_plain(w, prompt, err)};
+    if (!r->text) return LZ_OUT_OF_MEMORY;
+    int n = r->n = split(w, r->text, NULL);
+    piece *p = r->p = lz_host_alloc(w->ctx, ((size_t)n + 1) * sizeof *p);
+    if (!p) return lz_out_of_memory(err, (int64_t)(((size_t)n + 1) * sizeof *p));
+    split(w, r->text, p);
+    remove_negated(w, p, n);
+    check_numbers(w, p, n);
+    read_alone(w, p, n);
+    r->omits = w->omits && remove_pieces(w, p, n, true);
+    if (!r->omits) remove_pieces(w, p, n, false); /* unknown words are better than none */
+    if (r->omits) {
+        remove_double_counts(w, p, n);
+        part_things(w, p, n);
     }
-    split(w, prompt, p);
-    remove_negated(p, count);
-    check_numbers(w, p, count);
-    *omits = w->omits && remove_pieces(p, count, true);
-    if (!*omits) remove_pieces(p, count, false); /* unknown words are better than none */
-    if (*omits) {
-        remove_double_counts(w, p, count);
-        part_things(w, p, count);
-    }
-    read_before_things(w, p, count);
-    mark_plurals(w, p, count);
-    return p;
+    read_before_things(w, p, n);
+    write_numbers(w, p, n);
+    return LZ_OK;
 }
 
 char *lz_vocabulary_read(const lz_vocabulary *w, const char *prompt, lz_error *err) {
-    int n;
-    bool omits;
+    reading r;
     char *to = NULL;
-    piece *p = read_pieces(w, prompt, &n, &omits, err);
-    if (!p) return NULL;
-    size_t bytes = write_pieces(w, prompt, p, n, omits, NULL); /* 0: all words would be removed, so the prompt stays */
+    lz_status status = read_pieces(w, prompt, &r, err);
+    size_t bytes = status ? 0 : write_pieces(w, &r, NULL); /* 0: all words would be removed, so the prompt stays */
     if (bytes && !(to = lz_host_alloc(w->ctx, bytes + 1))) lz_out_of_memory(err, (int64_t)bytes + 1);
-    if (to) write_pieces(w, prompt, p, n, omits, to);
-    lz_host_free(w->ctx, p);
+    if (to) write_pieces(w, &r, to);
+    free_reading(w, &r);
     if (!to || strcmp(to, prompt) != 0) return to;
     lz_host_free(w->ctx, to);
     return NULL;
 }
 
-int lz_vocabulary_things(const lz_vocabulary *w, const char *prompt, lz_error *err) {
-    int n, found = 0;
-    bool omits;
-    if (!w->has_things) return -1;
-    piece *p = read_pieces(w, prompt, &n, &omits, err);
-    for (int i = 0; p && i < n; i++) found += !p[i].removed && number_of(w, &p[i]);
-    lz_host_free(w->ctx, p);
-    return p ? found : -1;
+lz_status lz_vocabulary_look(const lz_vocabulary *w, const char *prompt, lz_shown *to, lz_error *err) {
+    reading r;
+    lz_status status = read_pieces(w, prompt, &r, err);
+    *to = (lz_shown){.things = -1};
+    if (!status && w->has_things) to->things = count_things(w, r.p, r.n);
+    for (int i = 0; !status && i < r.n; i++) {
+        to->negates = to->negates || r.p[i].negated;
+        to->edits = to->edits || (!r.p[i].removed && edits(w, &r.p[i]));
+    }
+    free_reading(w, &r);
+    return status;
 }

@@ -17,6 +17,9 @@
  *   "three ..., a ..., two ... = ..."   These say how many. A plural without one of them gets the first: models that
  *                     were trained with "two dogs" do not know "dogs" alone. Words that are read as one of them, such
  *                     as "several ...", are read so only before a plural, and removed before another number.
+ *   "make it, make the ... = $"         These change a picture, and are said with one.
+ *   "orange ...", and in another line "tangerine, tangerines = orange"      After a number or an article, and without
+ *                     what it refers to, it is replaced: "an orange" becomes "a tangerine"; "an orange cat" stays.
  *   "... on ...", and in another line "... above ... = ... on ..."      Before a thing, which is a KNOWN that has a
  *                     plural, it is replaced: "a cat on a chair" becomes "a cat above a chair"; "on red" stays.
  *
@@ -66,7 +69,10 @@ static char *add_line(lz_vocabulary *w, const char *at, const char *end, char *n
         bool named = meaning == LZ_KNOWN || *target, nothing = !named && meaning == LZ_READ_AS;
         bool dots_after = last - first > 3 && memcmp(last - 3, "...", 3) == 0;
         bool dots_before = last - first > 3 && memcmp(first, "...", 3) == 0;
-        if (nothing && last - first == 1 && *first == '*') w->omits = true;
+        bool single = last - first == 1 && meaning == LZ_READ_AS;
+        if (nothing && single && *first == '*') w->omits = true;
+        if (*target && single && *first == '$')
+            for (size_t i = begin; i < w->n; i++) w->phrases[i].edits = true;
         if (meaning == LZ_READ_AS && *target && last - first == 3 && memcmp(first, "...", 3) == 0) {
             for (size_t i = begin; i < w->n; i++) w->phrases[i].counts = true;
             w->usual_number = target;
@@ -107,6 +113,7 @@ static void merge_equal(lz_vocabulary *w) {
         if (same) {
             last->number |= p->meaning == last->meaning ? p->number : 0;
             last->counts = last->counts || p->counts;
+            last->edits = last->edits || p->edits;
             last->extends = last->extends || p->extends;
         }
         if (!same || p->meaning == LZ_NEAR || p->meaning != last->meaning) w->phrases[n++] = *p;
@@ -170,6 +177,18 @@ void lz_vocabulary_close(lz_vocabulary *w) {
 
 const char *lz_vocabulary_text(const lz_vocabulary *w) { return w->text; }
 
+char *lz_vocabulary_plain(const lz_vocabulary *w, const char *prompt, lz_error *err) {
+    size_t bytes = strlen(prompt) + 1;
+    char *text = lz_host_alloc(w->ctx, bytes);
+    if (!text)
+        lz_out_of_memory(err, (int64_t)bytes);
+    else if (w->omits)
+        *lz_plain_prompt(prompt, text) = 0;
+    else
+        memcpy(text, prompt, bytes);
+    return text;
+}
+
 /* ---- phrases ----------------------------------------------------------------------------------------------------- */
 
 const lz_phrase *lz_phrase_find(const lz_vocabulary *w, const char *text) {
@@ -187,17 +206,13 @@ const lz_phrase *lz_phrase_find(const lz_vocabulary *w, const char *text) {
 
 /* The phrase of a word that is not in the list: of "fox's" and "ice-cream" those of "fox" and "ice cream"; NULL: none */
 static const lz_phrase *find_similar(const lz_vocabulary *w, lz_span word) {
-    static const char *const endings[] = {"'s", "\xe2\x80\x99s"};
     char key[LZ_PHRASE_BYTES];
     if ((size_t)(word.end - word.begin) >= sizeof key) return NULL;
     char *last = lz_normal_word(word, key);
     *last = 0;
     for (char *c = key; *c; c++)
         if (*c == '-') *c = ' ';
-    for (int i = 0; i < 2; i++) {
-        size_t n = strlen(endings[i]);
-        if ((size_t)(last - key) > n && memcmp(last - n, endings[i], n) == 0) *(last -= n) = 0;
-    }
+    if (last - key > 2 && memcmp(last - 2, "'s", 2) == 0) last[-2] = 0;
     return lz_phrase_find(w, key);
 }
 
@@ -218,7 +233,7 @@ lz_said lz_next_said(const lz_vocabulary *w, const char *at, const char *end) {
             p.phrase = found;
         }
         lz_span next = lz_next_word(word.end, end);
-        if (!lz_only_quotes(word.end, next.begin)) break;
+        if (!lz_only_spaces(word.end, next.begin)) break;
         word = next;
     }
     if (!p.phrase) p.phrase = find_similar(w, first);
@@ -306,10 +321,12 @@ __attribute__((format(printf, 3, 4))) static void say(char *to, size_t bytes, co
 }
 
 void lz_vocabulary_unknown(const lz_vocabulary *w, const char *prompt, char *to, size_t bytes) {
-    const char *end = prompt + strlen(prompt);
+    char *text = lz_vocabulary_plain(w, prompt, NULL); /* without memory nothing is said */
+    const char *end = text ? text + strlen(text) : NULL;
     int n = 0;
     to[0] = 0;
-    for (lz_said p = lz_next_said(w, prompt, end); p.begin < p.end; p = lz_next_said(w, p.end, end)) {
+    if (!text) return;
+    for (lz_said p = lz_next_said(w, text, end); p.begin < p.end; p = lz_next_said(w, p.end, end)) {
         char word[40] = "", normal[LZ_PHRASE_BYTES];
         if (p.phrase || n++ >= TOLD) continue;
         lz_span first = {p.begin, p.end - p.begin < LZ_PHRASE_BYTES ? p.end : p.begin + LZ_PHRASE_BYTES - 1};
@@ -321,4 +338,5 @@ void lz_vocabulary_unknown(const lz_vocabulary *w, const char *prompt, char *to,
         if (best.n) say(to, bytes, ")");
     }
     if (n > TOLD) say(to, bytes, " and %d more", n - TOLD);
+    lz_host_free(w->ctx, text);
 }

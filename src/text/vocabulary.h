@@ -13,9 +13,13 @@ const char *lz_vocabulary_text(const lz_vocabulary *w); /* contents of the file,
 /* The prompt with synonyms replaced and meaningless words removed; the caller frees it with lz_host_free. NULL: the
  * prompt is unchanged, or an error, which err then has. */
 char *lz_vocabulary_read(const lz_vocabulary *w, const char *prompt, lz_error *err);
-/* How many things (KNOWN with a plural) that prompt shows, several of one counted once; -1: the list has none, or an
- * error, which err then has. */
-int lz_vocabulary_things(const lz_vocabulary *w, const char *prompt, lz_error *err);
+/* What a prompt shows. */
+typedef struct lz_shown {
+    int things;   /* KNOWN with a plural, several of one counted once; -1: the list has none */
+    bool negates; /* it has negations, which are removed */
+    bool edits;   /* it changes a picture: "make it blue" */
+} lz_shown;
+lz_status lz_vocabulary_look(const lz_vocabulary *w, const char *prompt, lz_shown *to, lz_error *err);
 /* Writes one sentence about the unknown words of a prompt and the nearest known ones; empty if there are none. */
 void lz_vocabulary_unknown(const lz_vocabulary *w, const char *prompt, char *to, size_t bytes);
 

@@ -50,17 +50,10 @@ int lz_inner_bytes(const char *at, const char *end) {
     return begins_with(at, end, "\xe2\x80\x99") ? 3 : 0; /* U+2019 */
 }
 
-int lz_weight_bytes(const char *at, const char *end) {
-    const char *c = at + 1;
-    if (at == end || *at != ':') return 0;
-    while (c < end && c < at + 12 && ((*c >= '0' && *c <= '9') || *c == '.')) c++;
-    return c > at + 1 && c < end && *c == ')' ? (int)(c - at) : 0;
-}
-
 /* The next emoji or run of letters, digits, apostrophes and hyphens. A word does not begin with a mark. */
 lz_span lz_next_word(const char *at, const char *end) {
     for (int n; at < end && ((n = mark_bytes(at, end)) || (n = dash_bytes(at, end)) || (n = lz_inner_bytes(at, end)) ||
-                             (n = lz_weight_bytes(at, end)) || !in_word(*at));)
+                             !in_word(*at));)
         at += n ? n : 1;
     int sign = lz_sign_bytes(at, end);
     lz_span w = {at, sign ? end_of_sign(at, sign, end) : at};
@@ -75,26 +68,71 @@ lz_span lz_next_word(const char *at, const char *end) {
 
 char *lz_normal_word(lz_span word, char *to) {
     for (const char *c = word.begin; c < word.end;) {
-        int mark = mark_bytes(c, word.end);
-        if (!mark) *to++ = lz_ascii_lower(*c);
-        c += mark ? mark : 1;
+        int mark = mark_bytes(c, word.end), inner = lz_inner_bytes(c, word.end);
+        if (!mark) *to++ = inner > 1 ? '\'' : lz_ascii_lower(*c);
+        c += mark ? mark : inner ? inner : 1;
     }
     return to;
 }
 
-bool lz_only_spaces(const char *at, const char *end) {
-    while (at < end && strchr(" \t\n\r", *at)) at++;
-    return at == end;
+bool lz_is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+/* The bytes of the first of `signs` that is at `at`; 0: none is. */
+static int sign_of(const char *const *signs, const char *at, const char *end) {
+    for (; *signs; signs++)
+        if (begins_with(at, end, *signs)) return (int)strlen(*signs);
+    return 0;
 }
 
-bool lz_only_quotes(const char *at, const char *end) {
-    while (at < end &&
-           (strchr(" \t\n\r", *at) || begins_with(at, end, "\xe2\x80\x9c") || begins_with(at, end, "\xe2\x80\x9d")))
-        at += (unsigned char)*at >= 0x80 ? 3 : 1;
+int lz_space_bytes(const char *at, const char *end) {
+    static const char *const quotes[] = {"\"", "“", "”", "„", NULL};
+    return at < end && lz_is_blank(*at) ? 1 : sign_of(quotes, at, end);
+}
+
+int lz_divider_bytes(const char *at, const char *end) {
+    static const char *const signs[] = {",", "&", "+", "/", "|", ";", "-", "–", "—", NULL};
+    return sign_of(signs, at, end);
+}
+
+bool lz_only_spaces(const char *at, const char *end) {
+    for (int n; (n = lz_space_bytes(at, end));) at += n;
     return at == end;
 }
 
 bool lz_only_apostrophes(const char *at, const char *end) {
-    while (at < end && strchr(" \t\n\r'", *at)) at++;
+    for (int n; (n = lz_space_bytes(at, end)) || (n = at < end && *at == '\'');) at += n;
     return at == end;
+}
+
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/* Bytes of a weight: ":1.2" after a word, up to a bracket, a blank, a comma or the end; 0: there is none. */
+static int weight_bytes(const char *prompt, const char *at) {
+    const char *c = at + 1;
+    if (*at != ':' || at == prompt || is_digit(at[-1])) return 0; /* 7:30 */
+    while (lz_is_blank(*c)) c++;
+    if (*c == '-' || *c == '+') c++;
+    const char *digits = c;
+    while (is_digit(*c) || (*c == '.' && is_digit(c[1]))) c++;
+    bool closed = *c && strchr(")]}", *c), ends = !*c || *c == ',' || lz_is_blank(*c);
+    return c > digits && (closed || (ends && !lz_is_blank(at[1]))) ? (int)(c - at) : 0;
+}
+
+char *lz_plain_prompt(const char *prompt, char *to) {
+    char *begin = to;
+    bool gap = false;
+    for (const char *at = prompt; *at;) {
+        bool escaped = *at == '\\' && at[1] && strchr("()[]{}", at[1]);
+        int n = escaped ? 2 : strchr("()[]{}", *at) ? 1 : weight_bytes(prompt, at);
+        if (!n) {
+            bool joins = to > begin && !lz_is_blank(to[-1]);
+            if (gap && joins && !lz_is_blank(*at) && !strchr(",.;:!?", *at)) *to++ = ' ';
+            if (!gap || joins || !lz_is_blank(*at)) *to++ = *at;
+            gap = false;
+        }
+        gap = gap || n;
+        at += n ? n : 1;
+    }
+    while (gap && to > begin && (lz_is_blank(to[-1]) || strchr(",:;", to[-1]))) to--; /* of "a cat :)" */
+    return to;
 }

@@ -78,6 +78,11 @@ printf '%s\n' 'a wombat' 'a fox' 'a yak' >"$work/list.txt"
 tells 2 'know' $lazuli batch "$work/list.txt" $small --count 2 -o "$work/words-{line}-{seed}.png"
 tells 1 '^lazuli: line 3: this model does not know "yak"' $lazuli batch "$work/list.txt" $small -o "$work/more-{line}.png"
 
+# A prompt that changes a picture, without one
+changes='^lazuli: the prompt changes a picture, and there is none; give it with -i FILE, or in a session as $1$'
+tells 1 "$changes" $lazuli make it blue $small -o "$work/x.png"
+tells 0 'changes a picture' $lazuli make it blue $small -i "$work/x.png" -o "$work/y.png"
+
 # The list itself
 try 0 sh -c "$lazuli info -m models/demo --words | cmp - models/demo/words.txt" </dev/null
 try_match 0 '^hot beverage, hot beverages = .*coffee' $lazuli info --words

@@ -22,8 +22,8 @@ HEAD = """\
 # =). A WORD after ~ has to do with it: whoever asks for such a word is told of KNOWN. The line "= *" reads all other words as nothing,
 # and with them a KNOWN that refers to them: "big ..." to what comes after it, "... style" to what comes before it, and "... in ..."
 # joins two. "= without ..." is read as nothing, with what comes after it, and "= ... or ..." goes on with that. The second KNOWN of a
-# thing is its plural. Words of the line that ends in "= ..." say how many; a plural without one gets the first. src/text/vocabulary.c
-# has the rules. Made by tools/demo-model/words.py.
+# thing is its plural. Words of the line that ends in "= ..." say how many; a plural without one gets the first. Words of a line with
+# "$" after = change a picture. src/text/vocabulary.c has the rules. Made by tools/demo-model/words.py.
 """
 
 # Words of the training that belong to one thing only (Things.other) and name it. They came in a tenth of its captions, which
@@ -462,7 +462,7 @@ sharp focus, high quality, best quality, good quality, high resolution, high res
 8k resolution, masterpiece, professional, cinematic, dramatic, cinematic lighting, studio lighting, soft lighting, dramatic lighting,
 digital art, digital painting, concept art, oil painting, fine art, trending on artstation, unreal engine, octane render, award winning,
 award-winning, please, draw, draw me, paint, paint me, show me, make, make me, create, generate, give me, i want, at night, in the style of,
-slice of, slices of, cup of, in the style of van gogh, van gogh, picasso, monet, ghibli, single, piece of, pieces of, pair of, pairs of, bottle of, bottles of, box of, plate of, pack of, me, my, you, your, can, could, for, is, are, it, that,
+slice of, slices of, cup of, in the style of van gogh, van gogh, picasso, monet, ghibli, single, piece of, pieces of, pair of, pairs of, bottle of, bottles of, box of, plate of, pack of, me, my, you, your, can, could, for, is, are, it, that, 1,
 which, this, happy, sad, sleeping, running, jumping, flying, sitting, standing, walking, dancing, striped, spotted, coloured, colored,
 black and white
 """
@@ -494,27 +494,29 @@ LIKE_COLOURS = {
 EDITS = """
 make it, make this, make the ..., make the background, change the background to, put it on, put this on, put the ..., paint it,
 paint this, paint the ..., change its colour to, change its color to, turn it into, turn this into, redraw it, redraw this,
-redraw the ..., as a ..., of them, of these, the same on, the same in, just one, only one, make it one, turn the ..., ... into ...
+redraw the ..., as a ..., of them, of these, the same on, the same in, just one, only one, turn the ..., ... into ...
 """
+MAY_EDIT = ["as a ...", "... into ...", "bigger", "smaller"]  # said without one, too
 LIKE_EDITS = {
     "bigger": "larger",
     "smaller": "",
     "make it bigger": "make it larger, enlarge it",
     "make it smaller": "shrink it",
-    "three of them": "several of them, a few of them, some of them",
-    "six of them": "many of them, lots of them, seven of them, eight of them, nine of them, ten of them, a dozen of them",
-    "make it three": "make it several, make it a few",
-    "make it six": "make it seven, make it eight, make it nine, make it ten, make it 7, make it 8, make it many, make it a dozen",
-    "add three more ...": "add some more ..., add several more ..., add a few more ...",
-    "add five more ...": "add six more ..., add seven more ..., add many more ...",
 }
+FEW = "some, several, a few"
+MORE = """seven, eight, nine, ten, eleven, twelve, thirteen, fourteen, fifteen, sixteen, seventeen, eighteen, nineteen, twenty, thirty,
+    forty, fifty, sixty, seventy, eighty, ninety, many, dozen, a dozen"""
 LIKE_NUMBERS = {  # counts go to six
-    "three": "some, several, a few, few, a group of, group of",
-    "six": """seven, eight, nine, ten, eleven, twelve, thirteen, fourteen, fifteen, sixteen, seventeen, eighteen, nineteen, twenty, thirty, fifty,
-        7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30, 50, 100, 1000, a dozen, dozen, a dozen of, two dozen, thousand, thousands of, many, lots of, a lot of, loads of, bunch of, herd of,
-        flock of, field of, swarm of, school of, pile of,
-        stack of, row of, basket of, dozens of, hundreds of, hundred""",
+    "three": f"{FEW}, few, a group of, group of",
+    "six": f"""{MORE}, {", ".join(map(str, [*range(7, 101), *range(200, 1001, 100)]))}, a dozen of, two dozen, thousand, thousands of,
+        lots of, a lot of, loads of, bunch of, herd of, flock of, field of, swarm of, school of, pile of, stack of, row of, basket of,
+        dozens of, hundreds of, hundred""",
 }
+for edit in ("{} of them", "{} of these", "make it {}"):
+    for number, like in (("one", "1"), ("three", FEW), ("six", f"{MORE}, {', '.join(map(str, range(7, 21)))}, lots")):
+        LIKE_EDITS[edit.format(number)] = ", ".join(map(edit.format, re.split(r",\s+", like)))
+for number, like in (("one", "1"), ("two", "2"), ("three", f"3, {FEW}"), ("four", "4"), ("five", f"5, six, 6, {MORE}")):
+    LIKE_EDITS[f"add {number} more ..."] = ", ".join(f"add {x} more ..." for x in re.split(r",\s+", like))
 # Colours of backgrounds alone. Before a thing they are read as a colour that things have.
 BEFORE_THINGS = {
     "blue ...": "light blue, dark blue, navy",
@@ -523,8 +525,9 @@ BEFORE_THINGS = {
     "purple ...": "lavender",
     "brown ...": "beige",
     "... above ...": "on",
-    "... and ...": "in",
+    "... and ...": "in, of, to, into",
 }
+LIKE_COLOURED = {"tangerine": ["orange"]}  # "an orange", but not "an orange cat"
 LIKE_SCALES = {"small": "miniature, mini", "big": "giant, gigantic, enormous"}
 LIKE_STYLES = {  # what people call them
     "3d picture of": "3d render of, 3d model of, 3d rendering of, 3d illustration of",
@@ -603,7 +606,7 @@ def main():
         plurals = list(dict.fromkeys(p for p in plurals if p == plural or p not in meant or meant[p] == {name}))
         same = plural == name
         line = f"{name}, {plural}"
-        other = words + (plurals if same else []) + signs_of(codepoints)
+        other = words + (plurals if same else []) + signs_of(codepoints) + LIKE_COLOURED.get(name, [])
         line += " = " + ", ".join(other) if other else ""
         lines.append(line + (" ~ " + ", ".join(near) if near else ""))
         if plurals and not same:
@@ -629,11 +632,11 @@ def main():
     lines += ["", "# Read so before things alone"]
     for w, like in BEFORE_THINGS.items():
         lines.append(f"{w} = " + ", ".join(w.replace(re.sub(r"^\.\.\. | \.\.\.$", "", w), x) for x in split(like)))
-    lines += ["", "# Said with a reference picture"] + split(EDITS)
-    lines += [f"{w} = {', '.join(split(like))}" if like else w for w, like in LIKE_EDITS.items()]
+    lines += ["", "# Said with a reference picture"] + [w if w in MAY_EDIT else f"{w} = $" for w in split(EDITS)]
+    lines += [" = ".join(filter(None, [w, ", ".join(split(like) + ["$"] * (w not in MAY_EDIT))])) for w, like in LIKE_EDITS.items()]
     fillers = [f for f in split(FILLERS) if f not in known] + [f"{a}{m} of" for m in MEDIA for a in ("", "a ", "an ")[: 3 if m[0] in "aeiou" else 2]]
     lines += ["", "# Read as nothing"] + ["= " + ", ".join(fillers[i : i + 8]) for i in range(0, len(fillers), 8)]
-    lines += ["= without ..., no ..., not ..., except ..., isn't ..., aren't ..., doesn't ..., don't ..., never ..., nor ..., ... or ...", "= *"]
+    lines += ["= without ..., no ..., 0 ..., zero ..., not ..., except ..., isn't ..., aren't ..., wasn't ..., doesn't ..., don't ..., won't ..., can't ..., cannot ..., never ..., nor ..., ... or ...", "= *"]
     pathlib.Path(target).write_text("\n".join(lines) + "\n")
     print(f"{len(things.names)} things, {sum(map(len, read_as.values()))} words read as others, {len(fillers)} as nothing")
 

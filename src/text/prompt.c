@@ -203,13 +203,15 @@ static void remove_double_counts(const lz_vocabulary *w, piece *p, int n) {
 /* The first of the pieces that describe piece i: "big" of "two big red dogs". *before: the one before that, if it may belong
  * to it ("two", but also "dog's" of "a dog's cats"); -1: there is none. */
 static int first_of(const lz_vocabulary *w, const piece *p, int i, int *before) {
-    for (int first = i;; first = *before) {
+    int first = i, k;
+    for (;; first = k) {
         const char *at = p[first].begin;
-        for (*before = first - 1; *before >= 0 && p[*before].removed && lz_only_spaces(p[*before].end, at); --*before)
-            at = p[*before].begin;
-        if (*before >= 0 && !lz_only_apostrophes(p[*before].end, at)) *before = -1;
-        if (*before < 0 || !describes(w, &p[*before])) return first;
+        for (k = first - 1; k >= 0 && p[k].removed && lz_only_spaces(p[k].end, at); k--) at = p[k].begin;
+        if (k >= 0 && !lz_only_apostrophes(p[k].end, at)) k = -1;
+        if (k < 0 || !describes(w, &p[k])) break;
     }
+    *before = k;
+    return first;
 }
 
 /* Equal emoji get their number, instead of an article or number before them. */

@@ -89,6 +89,12 @@ def held_out(codepoints: str, style: str) -> bool:
     return zlib.crc32(f"{codepoints}/{style}".encode()) % 20 == 0
 
 
+def held_out_pairs(rows: list, index: np.ndarray) -> np.ndarray:
+    """[things,styles]: which drawings are never trained on. index[thing][style]: number of the drawing or -1"""
+    out = np.array([[held_out(r["codepoints"], s) for s in NAMES] for r in rows]) & (index >= 0)
+    return out & ((index >= 0).sum(1) >= 3)[:, None]
+
+
 def decode(data: bytes) -> np.ndarray:
     from PIL import Image
 
@@ -131,8 +137,7 @@ class Things(Words):
 
     def take_index(self, index: np.ndarray):
         self.index = index
-        self.out = np.array([[held_out(r["codepoints"], s) for s in NAMES] for r in self.rows]) & (self.index >= 0)
-        self.out &= ((self.index >= 0).sum(1) >= 3)[:, None]
+        self.out = held_out_pairs(self.rows, index)
         self.weights = np.array([GROUPS.get(r["group"], 1.0) for r in self.rows])
 
 

@@ -58,8 +58,7 @@ class Deck:
         """index [things,styles]: number of the drawing or -1; tintable [drawings]; own [drawings]: its colour, or None"""
         self.names = captions.Names(rows)
         self.index, self.tintable, self.own = index, tintable, own
-        self.out = np.array([[data.held_out(r["codepoints"], s) for s in data.NAMES] for r in rows]) & (index >= 0)
-        self.out &= ((index >= 0).sum(1) >= 3)[:, None]
+        self.out = data.held_out_pairs(rows, index)
         self.weights = np.array([data.GROUPS.get(r["group"], 1.0) for r in rows])
         self.weights *= np.where(self.names.everyday, 1.5, 1.0)
         self.cumulative = np.cumsum(self.weights * (index >= 0).any(1))

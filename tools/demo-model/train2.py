@@ -24,6 +24,7 @@ import model
 import paint
 import piece
 import scenes
+import translate
 from piece import cast, chunk_of, clock, compile_blocks, keep, log, optimisers, pixels, rate, rounded, step, stored
 from piece import tokens_of
 from sample2 import even, guided, plain, show, walk
@@ -330,8 +331,14 @@ def prepare():
         40 if piece.A.smoke else None,
         2 if piece.A.smoke else 16,
     )
+    out = None
+    if piece.A.translate > 0:
+        side = 32 if piece.A.smoke else 256
+        index, pixels, out = translate.fill(rows, index, pixels, piece.DEVICE, piece.A.translate, side, lambda row: log(**row))
     painter = paint.Painter(pixels, piece.DEVICE)
     deck = painter.deck(rows, index)
+    if out is not None:
+        deck.out = out
     log(
         drawings=len(pixels),
         on_gpu=torch.cuda.memory_allocated() / 1e9 if piece.DEVICE == "cuda" else 0,
@@ -409,7 +416,7 @@ if __name__ == "__main__":
         "--out", type=pathlib.Path, help="where copies of weights, log and sheets go"
     )
     for name, default in dict(
-        vae=0.0, base=0.0, distil=0.0, lr=1e-3, muon=0.01, guidance=3.0, hold=0.3, edits=0.35, focus=1.0
+        vae=0.0, base=0.0, distil=0.0, lr=1e-3, muon=0.01, guidance=3.0, hold=0.3, edits=0.35, focus=1.0, translate=0.0
     ).items():
         parser.add_argument(f"--{name}", type=float, default=default)
     for name, default in dict(pool=240000, rows=ROWS).items():
@@ -428,7 +435,7 @@ if __name__ == "__main__":
     if A.warm:
         A.quick, A.base, A.distil = True, 1.0, 1.0
     if A.smoke:
-        A.compile, A.vae, A.base, A.distil = False, 1.0, 1.0, 1.0
+        A.compile, A.vae, A.base, A.distil, A.translate = False, 1.0, 1.0, 1.0, 0.05
         scenes.BUCKETS = scenes.EDIT_BUCKETS = {(4, 4): 0.7, (4, 8): 0.3}
     for shares, which in ((scenes.SHARES, "single"), (scenes.BUCKETS, (16, 16))):
         if which in shares:

@@ -300,7 +300,7 @@ void lz_model_close(lz_model *model); /* after all pictures of the model have en
 
 /* What a weight file or folder is, recognised by its tensors. */
 typedef struct lz_file_facts {
-    char what[200]; /* "a FLUX.2 [klein] 4B transformer"; "no model that is known here" */
+    char what[200]; /* "a FLUX.2 [klein] 4B transformer"; "a LoRA"; "no model that is known here" */
     char needs
         [400]; /* parts that lz_model_open_with needs besides a transformer: "a text encoder (--text-encoder), ..." */
     char refused[300];                                      /* why no model can be made of it; or "" */

@@ -591,7 +591,7 @@ static void about(void) {
     put("", "a.lora_A.weight", lz_full(ctx, LZ_DIMS(1), LZ_F32, 0));
     CHECK_OK(lz_file_about(ctx, write_file("lora.safetensors"), &f, &err), &err);
     CHECK_TEXT(f.refused, "LoRA");
-    CHECK(f.lora);
+    CHECK(f.lora && strcmp(f.what, "a LoRA") == 0, "%s", f.what);
     end();
 }
 

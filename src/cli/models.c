@@ -118,7 +118,7 @@ static void add_file(const visit *v, const char *path, const char *below) {
     bool runs = !*f.refused || f.lora;
     r->state = (model_state){.runs = runs, .bytes = s.st_size, .faults = json_array()};
     if (!runs) json_array_append_new(r->state.faults, json_text(f.refused));
-    snprintf(r->what, sizeof r->what, "%s%s%s", f.lora ? "a LoRA" : f.what, *f.needs ? "; needs " : "", f.needs);
+    snprintf(r->what, sizeof r->what, "%s%s%s", f.what, *f.needs ? "; needs " : "", f.needs);
 }
 
 static bool add_files(void *user, const char *snapshot) {

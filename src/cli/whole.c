@@ -1,5 +1,5 @@
-/* whole.c: see cache.h: checks whether a model is complete, by its index, the indices of shards and the headers
- * of weights; no tensor is read. */
+/* whole.c: see cache.h: checks whether a model is complete, by its index, its configurations, the indices of shards and
+ * the headers of weights; no tensor is read. */
 #include <dirent.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -130,6 +130,33 @@ static void look_at_weights(lz_context *ctx, const char *folder, const char *par
     lz_weights_close(weights);
 }
 
+/* Is the file there, and JSON? Vocabularies of megabytes are not parsed, because that takes long. */
+static void look_at_config(const char *folder, const model_part *part, model_state *state) {
+    enum { PARSED = 1 << 20 };
+    struct stat s;
+    bool other = part->or_config && !have_file(folder, part->config) && have_file(folder, part->or_config);
+    const char *name = other ? part->or_config : part->config;
+    char *path = path_of(folder, name);
+    bool large = path && stat(path, &s) == 0 && s.st_size > PARSED;
+    json_t *json = large ? NULL : read_json(folder, name);
+    if (!have_file(folder, name))
+        add_fault(state, "%s/%s is missing", part->name, name);
+    else if (!large && !json)
+        add_fault(state, "%s/%s is damaged", part->name, name);
+    json_decref(json);
+    free(path);
+}
+
+/* What the model was trained for, which is optional, and its list of words. */
+static void look_at_training(const char *folder, model_state *state) {
+    static const char name[] = "lazuli.json";
+    json_t *json = read_json(folder, name);
+    const char *words = json_string_value(json_object_get(json, "words"));
+    if (!json && have_file(folder, name)) add_fault(state, "%s is damaged", name);
+    if (words && !have_file(folder, words)) add_fault(state, "%s is missing; %s names it", words, name);
+    json_decref(json);
+}
+
 void look_at_model(lz_context *ctx, const char *folder, model_state *state) {
     *state = (model_state){.faults = json_array()};
     json_t *index = read_json(folder, index_name(folder));
@@ -142,13 +169,13 @@ void look_at_model(lz_context *ctx, const char *folder, model_state *state) {
         add_fault(state, "Lazuli does not run a %s; it runs %s", class ? state->class : "pipeline without a name",
                   runnable_pipelines().text);
     add_bytes(state, folder);
+    look_at_training(folder, state);
     for (size_t i = 0; i < n_model_parts; i++) {
         const model_part *part = &model_parts[i];
         char *inner = names_part(index, part->name) ? path_of(folder, part->name) : NULL;
         if (!inner) continue;
         add_bytes(state, inner);
-        if (!have_file(inner, part->config) && !(part->or_config && have_file(inner, part->or_config)))
-            add_fault(state, "%s/%s is missing", part->name, part->config);
+        look_at_config(inner, part, state);
         if (part->weights) look_at_weights(ctx, inner, part->name, state);
         free(inner);
     }

@@ -404,7 +404,7 @@ void lz_signature_describe(const lz_signature *s, char *to, size_t size) {
     for (int i = 0; i < LZ_PARTS; i++)
         if (s->parts[i] && used < size)
             used += (size_t)snprintf(to + used, size - used, "%sa %s %s", used ? " and " : "", s->title[i], words[i]);
-    if (!used) snprintf(to, size, "no model that is known here");
+    if (!used) snprintf(to, size, "%s", s->lora ? "a LoRA" : "no model that is known here");
 }
 
 /* ---- a component's configuration --------------------------------------------------------------------------------- */

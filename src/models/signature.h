@@ -19,7 +19,7 @@ typedef struct lz_signature {
 void lz_signature_read(lz_signature *signature, lz_weights *weights);
 /* Why a tensor cannot be read, because of its type; unchanged: all can be read. */
 void lz_signature_unreadable(const lz_weights *weights, char *to, size_t size);
-/* A short description: "a FLUX.2 transformer", "no model that is known here". */
+/* A short description: "a FLUX.2 transformer", "a LoRA", "no model that is known here". */
 void lz_signature_describe(const lz_signature *signature, char *to, size_t size);
 
 /* The configuration of a component: config.json of a folder if it has one; otherwise derived from the shapes of its

@@ -112,7 +112,7 @@ lz_model *lz_model_open_with(lz_context *ctx, const lz_model_options *options, l
         lz_out_of_memory(&local, sizeof *m);
     else if (!lz_parts_open(&parts, ctx, &o, &local)) {
         m->ctx = ctx;
-        open_parts(m, &parts, &local);
+        lz_parts_explain(&parts, open_parts(m, &parts, &local), &local);
         lz_parts_close(&parts);
     }
     if (m && !local.status) return m;

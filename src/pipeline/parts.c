@@ -228,7 +228,16 @@ static lz_status open_folder(lz_parts *p, lz_error *err) {
     if (!parts && !own) return not_a_model(p, local.status, err);
     if (own && !(p->path[LZ_PART_TRANSFORMER] = lz_host_copy(p->ctx, p->model))) return lz_out_of_memory(err, LZ_SHOWN);
     status = parts ? take_folders(p, err) : LZ_OK;
-    return status ? status : recognise(p, err);
+    if (status) return status;
+    const char *part = parts ? p->path[LZ_PART_TRANSFORMER] : NULL;
+    p->lost_index = part && has_file(p->ctx, part, "config.json"); /* mflux writes none */
+    return lz_parts_explain(p, recognise(p, err), err);
+}
+
+lz_status lz_parts_explain(const lz_parts *p, lz_status status, lz_error *err) {
+    if (!err || !p->lost_index || (status != LZ_BAD_FILE && status != LZ_NOT_FOUND)) return status;
+    const lz_error cause = *err;
+    return lz_fail(err, status, "%s: model_index.json is missing; without it: %s", LZ_SHOW_TEXT(p->model), cause.text);
 }
 
 lz_status lz_parts_open(lz_parts *p, lz_context *ctx, const lz_model_options *o, lz_error *err) {

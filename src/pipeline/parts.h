@@ -21,6 +21,7 @@ typedef struct lz_parts {
     const char *variant;       /* or NULL */
     char *path[LZ_PART_PATHS]; /* owned; NULL: there is none */
     bool folder;               /* a folder of diffusers, whose configurations are used */
+    bool lost_index;           /* it looks like a folder of diffusers, but has no model_index.json */
     const struct lz_family *family;
     lz_config index; /* model_index.json, or a generated one */
 } lz_parts;
@@ -28,6 +29,9 @@ typedef struct lz_parts {
 /* After success, the caller calls lz_parts_close. */
 lz_status lz_parts_open(lz_parts *parts, lz_context *ctx, const lz_model_options *options, lz_error *err);
 void lz_parts_close(lz_parts *parts);
+/* Adds to an error about the files of a model that model_index.json is missing, if it is, because what was recognised
+ * by the tensors alone may be wrong. */
+lz_status lz_parts_explain(const lz_parts *parts, lz_status status, lz_error *err);
 
 /* An error if a part is missing, which says where to get it. */
 lz_status lz_parts_need(const lz_parts *parts, int part, lz_error *err);

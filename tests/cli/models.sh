@@ -132,6 +132,26 @@ relink() { # MODEL FOLDER PART
 relink tests/data/qwen/P "$work/edit" processor
 { echo '{"processor_class": "Qwen2VLProcessor", "image_processor":' && cat tests/data/qwen/P/processor/preprocessor_config.json && echo '}'; } \
     >"$work/edit/processor/processor_config.json"
+# A folder that lost its index
+relink models/demo "$work/lost" none
+rm "$work/lost/model_index.json"
+for command in info 'generate fox'; do
+    try_match 1 "^lazuli: $work/lost: model_index.json is missing; without it: .*text_encoder/config.json: " $lazuli $command -m "$work/lost"
+done
+try_match 0 '^is +a LoRA$' $lazuli info models/demo/loras/pixel.safetensors
+
+# `models` reads configurations, and looks for the list of words
+relink models/demo "$work/own" transformer
+ln -s "$PWD"/models/demo/transformer/* "$work/own/transformer"
+LAZULI_MODEL=$work/own try_match 0 " complete +$work/own" $lazuli models
+rm "$work/own/transformer/config.json" "$work/own/words.txt"
+head -c 100 models/demo/transformer/config.json >"$work/own/transformer/config.json"
+LAZULI_MODEL=$work/own try_match 0 '^    words.txt is missing; lazuli.json names it, and 1 more problem$' $lazuli models
+LAZULI_MODEL=$work/own try_match 0 '"transformer/config.json is damaged"' $lazuli models --json
+rm "$work/own/lazuli.json"
+echo '{' >"$work/own/lazuli.json"
+LAZULI_MODEL=$work/own try_match 0 '^    lazuli.json is damaged, and 1 more problem$' $lazuli models
+
 LAZULI_MODEL=$work/edit try_match 0 " complete +$work/edit" $lazuli models
 edit="-i tests/data/qwen/ref1.png -S 1 -s 1 -W 48 -H 48 -q --no-metadata"
 try 0 $lazuli blue -m "$work/edit" $edit -o "$work/edit.png" </dev/null

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cache.h"
 
@@ -228,6 +229,21 @@ static void print_info(const job *j, const component *parts, size_t n) {
     if (j->published) say_published(stdout, j->published);
 }
 
+/* The words without U+FE0F, which keyboards add to emoji and lists do not have; in new memory. */
+static char *plain_words(const char *words) {
+    static const char sign[] = "\xef\xb8\x8f";
+    char *plain = strdup(words), *at;
+    while (plain && (at = strstr(plain, sign))) memmove(at, at + strlen(sign), strlen(at + strlen(sign)) + 1);
+    return plain;
+}
+
+static const char *after_article(const char *words) {
+    static const char *const articles[] = {"a ", "an ", "the "};
+    for (size_t i = 0; i < COUNT(articles); i++)
+        if (strncasecmp(words, articles[i], strlen(articles[i])) == 0) return words + strlen(articles[i]);
+    return words;
+}
+
 /* Does a line of a list contain these words, as a whole? */
 static bool has_words(const char *line, size_t n, const char *words) {
     size_t length = strlen(words);
@@ -239,7 +255,6 @@ static bool has_words(const char *line, size_t n, const char *words) {
     return false;
 }
 
-/* The lines of a list with these words, in new memory; NULL: out of memory. */
 static char *lines_with(const char *list, const char *words) {
     char *found = malloc(strlen(list) + 2), *to = found;
     for (size_t n; found && *list; list += n + (list[n] == '\n')) {
@@ -250,6 +265,18 @@ static char *lines_with(const char *list, const char *words) {
         to += n + 1;
     }
     if (found) *to = 0;
+    return found;
+}
+
+/* The lines of a list with these words, or else with these words without their article; in new memory. NULL: out of
+ * memory. */
+static char *find_lines(const char *list, const char *words) {
+    char *plain = plain_words(words), *found = plain ? lines_with(list, plain) : NULL;
+    if (found && !*found) {
+        free(found);
+        found = lines_with(list, after_article(plain));
+    }
+    free(plain);
     return found;
 }
 
@@ -266,7 +293,7 @@ static int print_words(const job *j, const char *wanted) {
     const char *text = lz_model_words(j->model);
     int code;
     if (!text) return fail(j->args, FAILED, "%s has no list of words; it is not limited to known words", model_told(j));
-    char *found = wanted ? lines_with(text, wanted) : NULL;
+    char *found = wanted ? find_lines(text, wanted) : NULL;
     if (wanted && !found)
         code = fail(j->args, FAILED, "out of memory");
     else if (found && !*found)
@@ -277,6 +304,13 @@ static int print_words(const job *j, const char *wanted) {
         code = print_lines(j, found ? found : text);
     free(found);
     return code;
+}
+
+/* Is it the name of a model or a file, and no word? "w/o" and "fox" are words, even if there is a folder fox. */
+static bool is_path(const char *word) {
+    bool slash = strchr(word, '/') && access(word, F_OK) == 0;
+    return slash || !strcmp(word, "demo") || names_model(word) || ends_in(word, ".safetensors") ||
+           ends_in(word, ".gguf");
 }
 
 static int inform_of_model(const arguments *args, const char *word) {
@@ -306,8 +340,7 @@ int info_command(const arguments *given) {
     int code = DONE;
     /* With --words a word is looked up, unless it is the model. */
     const char *word = args.list_words && args.n_words ? args.words[0] : NULL;
-    bool model = word && !args.model && (!strcmp(word, "demo") || names_model(word) || strchr(word, '/'));
-    if (model) word = NULL;
+    if (word && !args.model && is_path(word)) word = NULL;
     if (word) args.n_words = 0;
     if (args.n_words && args.model)
         return fail(given, NOT_UNDERSTOOD, "the model was given twice, by --model and as '%s'", args.words[0]);

@@ -83,6 +83,9 @@ changes='^lazuli: the prompt changes a picture, and there is none; give it with 
 tells 1 "$changes" $lazuli make it blue $small -o "$work/x.png"
 tells 0 'changes a picture' $lazuli make it blue $small -i "$work/x.png" -o "$work/y.png"
 
+# Nobody typed a prompt: `info` and plans of pictures without one
+for words in info 'info demo' 'info -m models/demo --json'; do tells 0 'names no thing' $lazuli $words; done
+
 # The list itself
 try 0 sh -c "$lazuli info -m models/demo --words | cmp - models/demo/words.txt" </dev/null
 try_match 0 '^hot beverage, hot beverages = .*coffee' $lazuli info --words
@@ -91,6 +94,15 @@ try 0 sh -c "$lazuli info -m models/demo --words latte | grep -c ." <<'END'
 1
 END
 try_match 0 '^ "words": "hot beverage, hot beverages = [^#]*"$' $lazuli info --words latte --json
+coffee=$($lazuli info -m models/demo --words latte)
+for words in 'a cup of coffee' '☕' "$(printf '☕\357\270\217')"; do # U+FE0F, which keyboards add
+    try 0 $lazuli info -m models/demo --words "$words" <<END
+$coffee
+END
+done
+try_match 0 '^a button, a buttons' $lazuli info --words 'a button'
+try_match 1 "^lazuli: the list of words has no 'w/o'; " $lazuli info --words w/o
+try_match 1 '^lazuli: nowhere.gguf is not a model folder' $lazuli info --words nowhere.gguf
 mkdir "$work/fox"
 try_match 0 '^fox, foxes' sh -c "cd '$work' && '$PWD/build/lazuli' info -m '$PWD/models/demo' --words fox"
 try_match 1 "^lazuli: the list of words has no 'wombat'; 'lazuli info --words' prints all of it" $lazuli info --words wombat

@@ -1,6 +1,6 @@
-/* convert.c: `lazuli convert IN OUT --type TYPE`: weights in another type. IN is a file, the folder of a part, or a model's
- * folder. Of a model's folder --part names the part that becomes the file OUT; without it OUT is a new folder, with the
- * transformer and the text encoder converted and everything else copied. */
+/* convert.c: `lazuli convert IN OUT --type TYPE`: weights in another type. IN is a file, the folder of a part, or the
+ * folder or name of a model, as for -m. Of a model --part names the part that becomes the file OUT; without it OUT is a
+ * new folder, with the transformer and the text encoder converted and everything else copied. OUT must not exist. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -227,13 +227,11 @@ static int check_arguments(const arguments *args, const char *from, const char *
                     from, to);
     if ((!model || args->part) && !file)
         return fail(args, NOT_UNDERSTOOD, "%s: the name of a file of weights must end in .safetensors or .gguf", to);
-    if (file) return check_output(args, to);
     if (access(to, F_OK) == 0) return fail(args, FAILED, "%s: is there already: choose another name", to);
-    return DONE;
+    return file ? check_output(args, to) : DONE;
 }
 
-int convert_command(const arguments *args) {
-    const char *from = given_file(args->words[0]), *to = args->words[1];
+static int convert_from(const arguments *args, const char *from, const char *to) {
     bool model = have_model(from);
     int code = check_arguments(args, from, to, model);
     if (code != DONE) return code;
@@ -251,5 +249,15 @@ int convert_command(const arguments *args) {
             args, json_pack("{s:o, s:s, s:o}", "file", json_text(to), "type", args->type, "tensors", r.tensors));
     json_decref(r.tensors);
     if (code == DONE && !args->quiet) print_report(&r, to);
+    return code;
+}
+
+int convert_command(const arguments *args) {
+    arguments named = *args; /* IN is a path, or a model's name as of -m */
+    named.model = args->words[0];
+    model_choice choice;
+    int code = choose_model(&named, &choice);
+    if (code == DONE) code = convert_from(args, choice.folder, args->words[1]);
+    free(choice.owned);
     return code;
 }

@@ -28,12 +28,12 @@ done
 for type in fp8 int8; do
     $lazuli convert $data/klein.gguf "$work/$type.safetensors" --type $type >/dev/null 2>&1
     try_match 0 'comfy_quant' $lazuli tensors "$work/$type.safetensors"
-    try_match 0 '^(e4m3|i8) +f32 +20 ' $lazuli convert "$work/$type.safetensors" "$work/wide.safetensors" --type f32
-    try 1 sh -c "$lazuli tensors $work/wide.safetensors | grep -e comfy_quant -e weight_scale" </dev/null
-    for file in $type wide; do
+    try_match 0 '^(e4m3|i8) +f32 +20 ' $lazuli convert "$work/$type.safetensors" "$work/$type-wide.safetensors" --type f32
+    try 1 sh -c "$lazuli tensors $work/$type-wide.safetensors | grep -e comfy_quant -e weight_scale" </dev/null
+    for file in $type $type-wide; do
         $lazuli a red fox -m "$work/$file.safetensors" --text-encoder $data/qwen3.gguf --vae $data/klein_vae $small -o "$work/$file.png"
     done
-    try 0 cmp "$work/$type.png" "$work/wide.png" </dev/null
+    try 0 cmp "$work/$type.png" "$work/$type-wide.png" </dev/null
     try_match 1 differ cmp "$work/$type.png" "$work/files.png"
 done
 

@@ -42,7 +42,7 @@ static const char ordinary[] =
     "tensor "
     "concert convent convents converts covert bach bath botch butch bitch catch hatch latch match natch patch watch "
     "decade decide decoded decoder decodes encoded encoder encodes encore generated generates venerate tokenized "
-    "tokenizer completion complexions";
+    "tokenizer completion complexions versions aversion hep";
 
 /* Levenshtein distance, with a swap of neighbours as one change; keeps the last three rows of its table. */
 int distance(const char *a, const char *b) {
@@ -63,24 +63,6 @@ int distance(const char *a, const char *b) {
     return rows[i % 3][n];
 }
 
-const option *nearest_option(const char *name) {
-    static const char *const for_listen[] = {"port", "host", "bind", "address"}; /* of other programs */
-    const option *nearest = NULL;
-    for (size_t i = 0; i < COUNT(for_listen); i++)
-        if (strcmp(name, for_listen[i]) == 0) return find_option("listen", strlen("listen"));
-    int best = 3; /* larger distances are not suggested */
-    for (size_t i = 0; i < n_options; i++) {
-        int d = distance(name, options[i].name);
-        if (d < best && 2 * d < (int)strlen(options[i].name)) {
-            best = d;
-            nearest = &options[i];
-        }
-    }
-    return nearest;
-}
-
-bool has_blank(const char *text) { return text[strcspn(text, " \t\r\n")] != 0; }
-
 static bool is_one_of(const char *word, const char *list) {
     for (size_t n; *list; list += n + strspn(list + n, " ")) {
         n = strcspn(list, " ");
@@ -88,6 +70,50 @@ static bool is_one_of(const char *word, const char *list) {
     }
     return false;
 }
+
+/* Options of other programs, and the equivalent here. */
+static const struct {
+    const char *names, *option;
+} other_options[] = {
+    {"port host bind address", "listen"},
+    {"size image-size", "width"},
+    {"n num number num-images images-per-prompt batch-count", "count"},
+    {"cfg cfg-scale", "guidance"},
+    {"input input-image init-image init-img reference", "image"},
+    {"num-steps num-inference-steps sampling-steps", "steps"},
+    {"ckpt checkpoint", "model"},
+    {"outdir", "output"},
+};
+
+/* Does text begin with this word, that is, with its letters and then a hyphen? */
+static bool begins_with_word(const char *text, const char *word) {
+    size_t n = strlen(word);
+    return strncmp(text, word, n) == 0 && text[n] == '-';
+}
+
+/* An option of another program, an option that was cut short (--out), one with a typing error, or one with a word
+ * added (--output-file). Larger distances than two are not suggested. */
+const option *nearest_option(const char *name) {
+    const option *nearest = NULL, *whole = NULL;
+    for (size_t i = 0; i < COUNT(other_options); i++)
+        if (is_one_of(name, other_options[i].names))
+            return find_option(other_options[i].option, strlen(other_options[i].option));
+    for (size_t i = 0; i < n_options && name[0] && name[1]; i++)
+        if (strncmp(options[i].name, name, strlen(name)) == 0) return &options[i];
+    int best = 3;
+    for (size_t i = 0; i < n_options; i++) {
+        int d = distance(name, options[i].name);
+        if (d < best && 2 * d < (int)strlen(options[i].name)) {
+            best = d;
+            nearest = &options[i];
+        }
+        if (begins_with_word(name, options[i].name) && (!whole || strlen(options[i].name) > strlen(whole->name)))
+            whole = &options[i];
+    }
+    return nearest ? nearest : whole;
+}
+
+bool has_blank(const char *text) { return text[strcspn(text, " \t\r\n")] != 0; }
 
 /* For short commands only a missing letter or a swap counts as mistyped: "plane" and "bull" are prompts, "pul" and
  * "plna" are not. A swap keeps the sum of the letters. */
@@ -101,8 +127,11 @@ static bool is_slip(const char *word, const char *name) {
 }
 
 const char *slip_of(const char *word) {
+    static const char *const also[] = {"help", "version"}; /* `lazuli help "a fox"` is a prompt */
     for (size_t i = 0; i < n_commands; i++)
         if (is_slip(word, commands[i].name)) return commands[i].name;
+    for (size_t i = 0; i < COUNT(also); i++)
+        if (is_slip(word, also[i]) && strcmp(word, also[i]) != 0) return also[i];
     return NULL;
 }
 

@@ -94,6 +94,8 @@ no_picture "'modles' is not a command; did you mean 'lazuli models'" modles
 no_picture "did you mean 'lazuli pull'" pul flux2-klein-4b --to "$work"
 no_picture "did you mean 'lazuli tensors'" tensros models/demo/vae/config.json
 no_picture "'list' is not a command; 'lazuli models' lists the models" list
+no_picture "'hepl' is not a command; did you mean 'lazuli help'" hepl
+no_picture "'verison' is not a command; did you mean 'lazuli version'" verison
 for word in server start ps chat rm ls show download get install update txt2img img2img edit paint gen create; do
     no_picture "^lazuli: '$word' is not a command; " $word
 done
@@ -121,10 +123,11 @@ no_picture "'plna' is not a command; did you mean 'lazuli plan'" plna a red fox
 no_picture "'batchh' is not a command; did you mean 'lazuli batch'" batchh list
 picture() { try 0 $lazuli "$@" $small </dev/null; }
 for words in plane bull camels fox 'list of fruits' 'run in the park' 'show me a fox' 'generate list' '--prompt list' 'help me out' \
-    'concert hall' 'watch in the snow' 'model of a ship' 'Plan of a castle' 'pan and a pot' 'generate genrate fox'; do
+    'concert hall' 'versions of a fox' 'watch in the snow' 'model of a ship' 'Plan of a castle' 'pan and a pot' 'generate genrate fox'; do
     picture $words
 done
 picture 'list of fruits'
+picture help 'a fox'
 try 0 $lazuli $small -- list </dev/null
 rm "$work/x.png"
 
@@ -180,6 +183,14 @@ END
 try 2 $lazuli fox --widht 64 <<'END'
 lazuli: there is no option --widht; did you mean --width?
 END
+# An option that was cut short, one of another program, one with a word added
+for pair in out:output size:width n:count num:count cfg:guidance input:image negative-prompt:negative batch-size:batch output-file:output \
+    host:listen num-inference-steps:steps stepz:steps; do
+    try 2 $lazuli fox --${pair%:*} 3 <<END
+lazuli: there is no option --${pair%:*}; did you mean --${pair#*:}?
+END
+done
+try_match 2 'there is no setting "cfg"; did you mean "guidance"' sh -c "echo '{\"cfg\": 2}' | $lazuli fox --settings -"
 try_match 2 'there is no option -z' $lazuli fox -qz
 try 2 $lazuli devices --seed 3 <<'END'
 lazuli: devices does not take --seed; 'lazuli devices --help' lists its options

@@ -7,7 +7,6 @@
  * line is its number. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -81,19 +80,14 @@ static int no_zero(const arguments *args, const char *text, size_t bytes) {
 
 /* Waits for more bytes of a pipe, or a signal. False: the end; code has the reason. */
 static bool read_more(reader *r) {
-    struct pollfd wait = {.fd = r->fd, .events = POLLIN};
     if (r->fd < 0) return false;
     if (r->end - r->at > MOST_LINE) r->end = r->at + MOST_LINE + 1; /* the line is too long: the rest is dropped */
     r->end -= r->at;
     memmove(r->text, r->text + r->at, r->end);
     r->at = 0;
-    for (int ready = 0; ready <= 0;) { /* with a timeout, because a signal may arrive just before poll */
-        if (stop_wanted()) {
-            r->code = fail(r->args, STOPPED, "stopped");
-            return false;
-        }
-        ready = poll(&wait, 1, 200);
-        if (ready < 0 && errno != EINTR) break;
+    if (!await_input(r->fd)) {
+        r->code = fail(r->args, STOPPED, "stopped");
+        return false;
     }
     ssize_t n = read(r->fd, r->text + r->end, r->room - r->end);
     if (n < 0) r->code = fail(r->args, FAILED, "%s: cannot be read: %s", r->args->words[0], strerror(errno));
@@ -382,7 +376,8 @@ static int check_own_names(batch *b) {
             a, NOT_UNDERSTOOD,
             "-o - writes one picture to stdout, but a batch writes files; name them, as in -o 'out/{line}-{seed}.png'");
     if (a->output && is_folder(a->output) && access(a->output, W_OK | X_OK) != 0)
-        return fail(a, NOT_UNDERSTOOD, "%s: is not a folder that can be written into; create it first", a->output);
+        return fail(a, NOT_UNDERSTOOD, "%s: is not a folder that can be written into%s%s", a->output,
+                    errno == ENOENT ? "" : ": ", errno == ENOENT ? "; create it first" : strerror(errno));
     if ((!a->output && !a->dump) || !is_fixed(a->output) || !is_fixed(a->dump)) return DONE;
     arguments one = *a;
     one.n_seeds = 1;

@@ -9,7 +9,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "progress.h"
 #include "shrunk.h"
 
 static const struct {
@@ -60,6 +60,8 @@ int check_output(const arguments *args, const char *path) {
     struct stat s;
     bool is_link = lstat(path, &s) == 0 && S_ISLNK(s.st_mode), exists = stat(path, &s) == 0;
     if (is_folder(path)) return fail(args, FAILED, "%s: is a folder; add the name of a file", path);
+    if (strrchr(base_name(path), '.') == base_name(path))
+        return fail(args, NOT_UNDERSTOOD, "%s: has no name before %s", path, base_name(path));
     if (exists && !S_ISREG(s.st_mode))
         return fail(args, FAILED, "%s: is a device or a pipe; name a file, or use -o - for stdout", path);
     if (exists && access(path, W_OK) != 0)
@@ -261,10 +263,11 @@ char *numbered_path(const char *path, int number) {
 
 int read_file(const arguments *args, const char *path, size_t most, char **text, size_t *bytes) {
     bool is_stdin = strcmp(path, "-") == 0;
-    FILE *file = is_stdin ? stdin : fopen(path, "re");
-    if (!file) return fail(args, FAILED, "%s: cannot be opened: %s", path, strerror(errno));
+    int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return fail(args, FAILED, "%s: cannot be opened: %s", path, strerror(errno));
     if (is_stdin) path = "stdin";
-    size_t room = 0, n = 0, got = 1;
+    size_t room = 0, n = 0;
+    ssize_t got = 1;
     int code = DONE;
     *text = NULL;
     while (got > 0 && n <= most) {
@@ -273,17 +276,21 @@ int read_file(const arguments *args, const char *path, size_t most, char **text,
             if (!more) break;
             *text = more;
         }
-        n += got = fread(*text + n, 1, room - n, file);
+        if (!await_input(fd)) break;
+        got = read(fd, *text + n, room - n);
+        if (got > 0) n += (size_t)got;
     }
-    if (ferror(file))
+    if (got > 0 && stop_wanted())
+        code = fail(args, STOPPED, "stopped");
+    else if (got < 0)
         code = fail(args, FAILED, "%s: cannot be read: %s", path, strerror(errno));
     else if (n > most)
         code = fail(args, FAILED, "%s: is too large; the limit is %s", path, show_bytes((int64_t)most).text);
     else if (got > 0)
         code = fail(args, FAILED, "%s: out of memory", path);
     else
-        (*text)[n] = 0; /* fits: the last fread had free space and reached the end */
-    if (!is_stdin) fclose(file);
+        (*text)[n] = 0; /* fits: the last read had free space and reached the end */
+    if (!is_stdin) close(fd);
     *bytes = n;
     return code;
 }

@@ -1,6 +1,8 @@
 /* progress.c: see progress.h. The remaining time is the elapsed time, scaled by the planned work of the stages. */
 #include "progress.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -32,6 +34,15 @@ int forget_signals(void) {
     handle_signals(SIG_DFL, 0);
     stopped = 0;
     return last;
+}
+
+bool await_input(int fd) {
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    for (int ready = 0; ready <= 0 && !stopped;) { /* with a timeout, because a signal may arrive just before poll */
+        ready = poll(&wait, 1, 200);
+        if (ready < 0 && errno != EINTR) break;
+    }
+    return !stopped;
 }
 
 bool stop_wanted(void) { return stopped; }

@@ -33,6 +33,7 @@ void clear_line(void);
 /* From now on SIGINT (Ctrl-C), SIGTERM and SIGHUP ask to stop; a second signal ends the program. */
 void stop_on_signals(void);
 bool stop_wanted(void);
+bool await_input(int fd);           /* waits until fd has bytes or is at its end; false: a signal asked to stop */
 int stop_code(void);                /* the exit code: 128 + the signal's number, as in shells: 130 after Ctrl-C */
 void stop_picture_on_signals(void); /* like stop_on_signals, but a second signal does not end the program */
 int forget_signals(void);           /* restores the default action. Returns the signal that arrived meanwhile, or 0 */

@@ -162,6 +162,23 @@ lazuli: stopped
 END
     try 0 ls -A "$out" </dev/null
 done
+# trap 11: so it is while the prompt of stdin is awaited
+mkfifo "$work/prompt"
+exec 3<>"$work/prompt"
+for command in - 'grid - --x steps=1,2'; do
+    $lazuli $command -m $A -q -o "$out/x.png" <"$work/prompt" >"$work/said" 2>&1 3<&- &
+    pid=$!
+    sleep 1
+    kill -INT $pid
+    for _ in $(seq 100); do grep -q stopped "$work/said" || sleep 0.1; done
+    grep -q stopped "$work/said" || kill -KILL $pid # it ignored the signal
+    status=0
+    wait $pid || status=$?
+    try 130 sh -c "cat $work/said && exit $status" <<'END'
+lazuli: stopped
+END
+done
+exec 3<&-
 # trap 11: so it is when the reader of stdout goes away while the next picture is painted
 try 0 sh -c "{ $lazuli fox -m $A --count 9 -S 1 -W 64 -H 64 -o $work/unread.png; echo \$? >&2; } | :" <<'END'
 141

@@ -133,6 +133,13 @@ END
 try 2 "$absolute" batch own.txt $tiny -o nix/ <<'END'
 lazuli: nix/: is not a folder that can be written into; create it first
 END
+mkdir rom
+chmod 555 rom
+for folder in rom/ own.txt/; do # the superuser may write into the first
+    [ -w $folder ] || try_match 2 "^lazuli: $folder: is not a folder that can be written into: (Permission denied|Not a directory)\$" \
+        "$absolute" batch own.txt $tiny -o $folder
+done
+rmdir rom
 try 2 "$absolute" batch own.txt $tiny -o 'nix/{line}.png' <<'END'
 lazuli: nix/1.png: cannot be written: nix/: No such file or directory; create the folder first
 END

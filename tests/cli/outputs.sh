@@ -31,6 +31,8 @@ refused 1 '0000...: the name is too long' -o $long.png
 refused 1 '0000...: the name is too long' -o new.png --dump $long.safetensors
 refused 1 '0000...: the name is too long' --sheet $long.png
 refused 2 '-: --dump writes tensors' --dump -
+refused 2 '[.]png: has no name before .png' -o .png
+refused 2 'has no name before .safetensors' -o new.png --dump ./.safetensors
 if [ "$(id -u)" != 0 ]; then
     mkdir locked
     echo mine >locked.png

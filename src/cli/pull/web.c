@@ -14,6 +14,7 @@
 
 enum {
     TRIES = 6,            /* in a row that bring less than LEAST_GAIN bytes in total, or stall */
+    UNKNOWN_TRIES = 2,    /* if the host is not found, and nothing was received yet: there is no network */
     LEAST_GAIN = 1 << 14, /* bytes */
     LEAST_RATE = 1 << 10, /* bytes per second, over web.stall seconds; less counts as a broken connection */
     REDIRECTS = 8,        /* of one try */
@@ -39,6 +40,7 @@ typedef struct flight {
     double due;       /* end of the pause before the next try */
     answer_head head;
     int64_t chatter; /* bytes of an error answer */
+    bool unknown;    /* the host was not found */
     bool judged;     /* this answer's status and range were checked */
     verdict verdict; /* of the sink, or of judge(), while bytes arrive */
 } flight;
@@ -213,8 +215,9 @@ static verdict try_again_after(field *all, flight *f, bool stalled, const char *
     bool gained = !stalled && g->have - f->furthest >= LEAST_GAIN;
     f->tries = gained ? 1 : f->tries + 1;
     if (gained) f->furthest = g->have;
-    if (f->tries >= TRIES)
-        return bad(g, "%s: %s, %d times in a row; run the same command again to continue", g->what, why, TRIES);
+    int most = f->unknown && !all->web->received ? UNKNOWN_TRIES : TRIES;
+    if (f->tries >= most)
+        return bad(g, "%s: %s, %d times in a row; run the same command again to continue", g->what, why, f->tries);
     double pause = all->web->pause * (1 << (f->tries - 1));
     if (pause < f->head.retry_after) pause = f->head.retry_after;
     if (pause > LONGEST_PAUSE) pause = LONGEST_PAUSE;
@@ -280,6 +283,7 @@ static verdict landed(field *all, flight *f, CURLcode result) {
     curl_easy_getinfo(f->easy, CURLINFO_RESPONSE_CODE, &code);
     curl_multi_remove_handle(all->multi, f->easy);
     f->stage = WAITING;
+    f->unknown = result == CURLE_COULDNT_RESOLVE_HOST || result == CURLE_COULDNT_RESOLVE_PROXY;
     if (f->verdict == BAD) return BAD;
     if (f->verdict == AGAIN) return try_again(all, f, "the hub sent other bytes than requested");
     if (result == CURLE_WRITE_ERROR && f->chatter > CHATTER) result = CURLE_OK; /* only the status code matters */
@@ -288,10 +292,9 @@ static verdict landed(field *all, flight *f, CURLcode result) {
     if (result == CURLE_OK && code >= 300 && code < 400 && code != 304) return follow(all, f);
     if (result != CURLE_OK) {
         origin o = {.host = "of the hub"};
-        bool unknown = result == CURLE_COULDNT_RESOLVE_HOST || result == CURLE_COULDNT_RESOLVE_PROXY;
         origin_of(f->at, &o);
         if (result == CURLE_COULDNT_RESOLVE_PROXY) snprintf(o.host, sizeof o.host, "of the proxy");
-        if (unknown)
+        if (f->unknown)
             snprintf(why, sizeof why, "the host %.80s was not found (is there a network?)", o.host);
         else
             snprintf(why, sizeof why, "%s (%s)",

@@ -137,17 +137,25 @@ static void sizes(void) {
         char *data = lz_image_encode(ctx, kinds[i % 3], &image, i < 3 ? NULL : texts, 0, &bytes, NULL);
         CHECK(data && measure_image(data, (size_t)bytes, &width, &height) && width == 37 && height == 21,
               "%s: %lld x %lld", kinds[i % 3], (long long)width, (long long)height);
+        CHECK(data && image_is_whole(data, (size_t)bytes), "%s is whole", kinds[i % 3]);
         for (int64_t n = 0; data && n < bytes; n++) { /* copied, so that a sanitizer sees a read after the end */
             char *cut = malloc((size_t)n + 1);
             memcpy(cut, data, (size_t)n);
             char *tight = realloc(cut, n ? (size_t)n : 1);
             measure_image(tight ? tight : cut, (size_t)n, &width, &height);
+            CHECK(!image_is_whole(tight ? tight : cut, (size_t)n), "%s: %lld of %lld bytes", kinds[i % 3], (long long)n,
+                  (long long)bytes);
             free(tight ? tight : cut);
         }
         lz_free_text(ctx, data);
     }
     int64_t width, height;
     CHECK(!measure_image("GIF89a", 6, &width, &height) && !measure_image("", 0, &width, &height));
+    /* the end of a small picture inside of a JPEG is not its own end */
+    static const char small[] = "\xff\xd8\xff\xe1\0\6\xff\xd8\xff\xd9\xff\xc0\0\x11\x8\0\x15\0\x25\3\1\x22\0\xff\xd9";
+    size_t n = sizeof small - 1;
+    CHECK(measure_image(small, n, &width, &height) && width == 37 && height == 21);
+    CHECK(image_is_whole(small, n) && !image_is_whole(small, n - 2));
     lz_close(ctx);
 }
 

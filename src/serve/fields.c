@@ -31,6 +31,25 @@ static const char *too_much(const buffer *b) {
     return NULL;
 }
 
+/* Why the parser refuses a text. */
+static const char *json_fault(const json_error_t *why) {
+    static const struct {
+        enum json_error_code code;
+        const char *text;
+    } faults[] = {
+        {json_error_premature_end_of_input, "it ends too early"},
+        {json_error_end_of_input_expected, "there is something after its end"},
+        {json_error_invalid_utf8, "it is not UTF-8"},
+        {json_error_null_character, "a text must not have \\u0000"},
+        {json_error_null_byte_in_key, "a name must not have \\u0000"},
+        {json_error_duplicate_key, "a name is there twice"},
+        {json_error_numeric_overflow, "a number is too large"},
+    };
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        if (json_error_code(why) == faults[i].code) return faults[i].text;
+    return "this is not JSON";
+}
+
 /* A field that is null is the same as one that is left out. */
 static void drop_nulls(json_t *object) {
     const char *name;
@@ -53,7 +72,8 @@ json_t *body_json(request *r) {
     if (much)
         reply_error(r, 400, "invalid_json", "", "%s", much);
     else if (!body)
-        reply_error(r, 400, "invalid_json", "", "the body is not JSON: line %d: %.200s", why.line, why.text);
+        reply_error(r, 400, "invalid_json", "", "the body cannot be read: line %d, column %d: %s", why.line, why.column,
+                    json_fault(&why));
     else
         reply_error(r, 400, "invalid_json", "", "the body is not a JSON object");
     json_decref(body);

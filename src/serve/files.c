@@ -293,6 +293,8 @@ bool upload_keep(front *f, const char *name, const void *data, size_t size, char
     if (!measure_image(data, size, width, height))
         return set_problem(p, 400, "invalid_image", name, "%s: it is neither a PNG nor a JPEG nor a WebP picture",
                            name);
+    if (!image_is_whole(data, size))
+        return set_problem(p, 400, "invalid_image", name, "%s: the picture is damaged: it ends too early", name);
     if (*width > f->options->max_input_pixels / *height)
         return set_problem(p, 400, "invalid_image", name, "%s: %lld x %lld is too large; the most is %lld pixels", name,
                            (long long)*width, (long long)*height, (long long)f->options->max_input_pixels);

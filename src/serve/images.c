@@ -8,11 +8,15 @@
 #include "store.h"
 
 bool images_add(request *r, json_t *images, const char *name, const void *data, size_t size, problem *p) {
-    char id[65], kept[80];
+    char id[65], kept[80], shown[24] = "mask"; /* how a message names the image */
     int64_t width, height;
     if (json_array_size(images) >= LZ_MAX_IMAGES)
         return set_problem(p, 400, "invalid_value", "image", "image: there are more than %d images", LZ_MAX_IMAGES);
-    if (!upload_keep(r->front, name, data, size, id, &width, &height, p)) return false;
+    if (strcmp(name, "mask") != 0) snprintf(shown, sizeof shown, "image %zu", json_array_size(images) + 1);
+    if (!upload_keep(r->front, shown, data, size, id, &width, &height, p)) {
+        if (*p->param) snprintf(p->param, sizeof p->param, "%s", name);
+        return false;
+    }
     snprintf(kept, sizeof kept, "upload:%s", id);
     return json_array_append_new(images, json_string(kept)) == 0 ||
            set_problem(p, 500, "out_of_memory", "", "out of memory");

@@ -371,10 +371,11 @@ struct front {
     double plans_due; /* steady: when plans_tick must be called; 0: not */
     double begun, swept, forgot, drain_until;
     bool draining, paused, ended, no_disk;
-    bool no_model; /* the first worker could open none */
-    bool broken;   /* the disk does not keep what is written */
-    bool woken;    /* a request was resumed, so http_turn must be called */
-    void *checked; /* DIR of files_check, and the number of its folder; or NULL */
+    bool told_paused; /* what streams were told of paused last */
+    bool no_model;    /* the first worker could open none */
+    bool broken;      /* the disk does not keep what is written */
+    bool woken;       /* a request was resumed, so http_turn must be called */
+    void *checked;    /* DIR of files_check, and the number of its folder; or NULL */
     int checked_folder;
     int64_t upload_bytes; /* of the files of uploads */
     char *state;          /* owned path */

@@ -271,10 +271,17 @@ void job_cancel(front *f, job *j, int why, const char *code, const char *message
     job_end(f, j, failed ? FAILED_JOB : CANCELLED, code, message);
 }
 
+/* The field of the request with the image that cannot be used. The messages of sitting.c begin with "image N" or "mask". */
+static const char *field_of(const job *j) {
+    if (!j->code || strcmp(j->code, "invalid_image") != 0) return "";
+    if (strncmp(j->message, "mask", 4) == 0) return "mask";
+    return j->source == FROM_SDAPI ? "init_images" : "image";
+}
+
 problem job_problem(const job *j) {
     problem p;
     const char *code = j->code ? j->code : "generation_failed";
-    set_problem(&p, problem_status(code), code, "", "%s", j->message);
+    set_problem(&p, problem_status(code), code, field_of(j), "%s", j->message);
     return p;
 }
 

@@ -285,6 +285,7 @@ void queue_pause(front *f, bool paused) { f->store->kind->pause(f, paused); }
 double queue_seconds(front *f, const job *j) {
     double all = queue_left(f, j);
     if (all < 0 || j->state != QUEUED) return all;
+    if (f->paused) return -1; /* nobody knows how long */
     double before = f->store->kind->seconds_before(f, j);
     return before < 0 ? -1 : all + before;
 }

@@ -35,6 +35,15 @@ static void invert(lz_image *image) {
     for (int64_t i = 0; i < n; i++) image->pixels[i] = (uint8_t)(255 - image->pixels[i]);
 }
 
+/* Says which image cannot be used, and why. The library's text begins with the path, which is not for clients. */
+static bool image_failed(sitting *s, const char *which, const char *path) {
+    char text[sizeof s->err.text];
+    bool memory = s->err.status == LZ_OUT_OF_MEMORY, named = strncmp(s->err.text, path, strlen(path)) == 0;
+    const char *why = !*path ? ": is gone" : named ? s->err.text + strlen(path) : ": cannot be decoded";
+    snprintf(text, sizeof text, "%s%s", which, why);
+    return sitting_failed(s, memory ? "out_of_memory" : "invalid_image", LZ_OK, memory ? NULL : text);
+}
+
 static bool read_images(sitting *s) {
     lz_context *ctx = s->painter->ctx;
     const json_t *files = json_object_get(s->message, "files");
@@ -42,18 +51,14 @@ static bool read_images(sitting *s) {
     if (n > LZ_MAX_IMAGES) return sitting_failed(s, "invalid_value", LZ_BAD_ARGUMENT, "there are too many images");
     for (size_t i = 0; i < n; i++) {
         const char *path = json_string_value(json_array_get(files, i));
-        if (lz_image_read_alpha(ctx, path, &s->images[i], &s->err) != LZ_OK) {
-            bool memory = s->err.status == LZ_OUT_OF_MEMORY;
-            char text[100];
-            snprintf(text, sizeof text, "image %zu cannot be decoded", i + 1);
-            return sitting_failed(s, memory ? "out_of_memory" : "invalid_image", LZ_OK, text);
-        }
+        char which[24];
+        snprintf(which, sizeof which, "image %zu", i + 1);
+        if (lz_image_read_alpha(ctx, path, &s->images[i], &s->err) != LZ_OK) return image_failed(s, which, path);
         s->n_images++;
     }
     const char *mask = json_string_value(json_object_get(s->message, "mask"));
     if (!mask) return true;
-    if (lz_image_read_mask(ctx, mask, &s->mask, &s->err) != LZ_OK)
-        return sitting_failed(s, "invalid_image", LZ_OK, "the mask cannot be decoded");
+    if (lz_image_read_mask(ctx, mask, &s->mask, &s->err) != LZ_OK) return image_failed(s, "mask", mask);
     if (json_is_true(json_object_get(s->settings, "mask_invert"))) invert(&s->mask);
     return true;
 }

@@ -157,8 +157,21 @@ void stream_comment(stream *s) {
     buffer_free(&line);
 }
 
+/* Everybody is told that an administrator has stopped the queue, or that it goes on. In a fleet, that was at any front. */
+static void tell_pause(front *f) {
+    buffer event = {.data = NULL};
+    json_t *data = json_pack("{s:b}", "paused", f->paused);
+    print_event(&event, 0, "queue", data);
+    json_decref(data);
+    for (stream *s = f->streams; s && event.data; s = s->next)
+        if (s->native && !s->ended) add_text(s, event.data, event.size);
+    buffer_free(&event);
+    f->told_paused = f->paused;
+}
+
 void streams_tick(front *f) {
     double now = steady_seconds();
+    if (f->paused != f->told_paused) tell_pause(f);
     f->streams_due = now + send_pending(f, now);
     for (stream *s = f->streams; s; s = s->next)
         if (now - s->spoke >= PAUSE && !s->ended) stream_comment(s);

@@ -22,8 +22,8 @@ void stream_free(front *f, stream *s);
 void stream_event(stream *s, const char *type, json_t *data, bool preview);
 void stream_comment(stream *s); /* how many jobs come before its own; which keeps proxies from closing the connection */
 void stream_end(stream *s);
-size_t stream_read(stream *s, char *to, size_t most);                      /* bytes that are due; 0: none */
-void streams_tick(front *f);                                               /* a comment every 10 seconds */
+size_t stream_read(stream *s, char *to, size_t most); /* bytes that are due; 0: none */
+void streams_tick(front *f);                          /* a comment every 10 seconds; news of a pause */
 void native_event(front *f, const job *j, const char *type, json_t *data); /* to all native streams; releases data */
 void native_replay(front *f, stream *s, long long after);                  /* the events after this id that are kept */
 

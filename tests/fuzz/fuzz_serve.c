@@ -66,6 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     case 'u': data_url_read(text, n, &out); break;
     case 'i':
         if (measure_image(text, n, &width, &height) && (width < 1 || height < 1)) abort();
+        image_is_whole(text, n);
         break;
     case 'e': unescape(text); break;
     case 'w':

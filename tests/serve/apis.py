@@ -14,6 +14,29 @@ from pictures import SMALL, chunk, form, png, png_pixels, rgb
 from server import check, until
 
 
+def test_damaged(s, fox):
+    """A picture that was cut is refused at once, and one with wrong bits by the worker; both are named."""
+    middle = len(fox) // 2
+    wrong = fox[:middle] + bytes([fox[middle] ^ 1]) + fox[middle + 1:]
+    text, bad = ("data:image/png;base64," + base64.b64encode(data).decode() for data in (fox, wrong))
+    answer = s.call("POST", "/api/v1/uploads", fox[:middle], content_type="image/png")
+    check(answer[0] == 400 and answer[2]["error"]["message"] == "image: the picture is damaged: it ends too early", "an upload that was cut", answer[2])
+    edit = {"prompt": "a fox", "num_inference_steps": 1, "strength": 0.9}
+    for data, mask, wanted in ((fox[:middle], None, ("image", "image 2: the picture is damaged: it ends too early")), (wrong, None, ("image", "image 2: the picture is damaged: ")),
+                               (fox, wrong, ("mask", "mask: the picture is damaged: "))):
+        body, kind = form(edit, [("image[]", fox), ("image[]", data)] + ([("mask", mask)] if mask else []))
+        status, _, error = s.call("POST", "/v1/images/edits", body, content_type=kind)
+        error = error.get("error", {})
+        check((status, error.get("code"), error.get("param")) == (400, "invalid_image", wanted[0]) and error["message"].startswith(wanted[1]), "a damaged image", wanted, error)
+        check(s.state not in error.get("message", s.state), "without the server's path", error)
+    job = s.call("POST", "/api/v1/jobs", {"prompt": "a fox", "steps": 1, "strength": 0.9, "images": [text, bad]})[2]
+    until("it fails", lambda: s.job(job["id"])["status"] == "failed")
+    error = s.job(job["id"])["error"]
+    check(error["code"] == "invalid_image" and error["message"].startswith("image 2: the picture is damaged: "), "the job says which", error)
+    status, _, data = s.call("POST", "/sdapi/v1/img2img", {"prompt": "a fox", "steps": 1, "init_images": [bad]})
+    check(status == 422 and data["detail"][0]["loc"] == ["body", "init_images"], "and so does the other API", status, data)
+
+
 def test_openai(s):
     path = "/v1/images/generations"
     status, answer, data = s.call("GET", "/v1/models")
@@ -70,6 +93,11 @@ def test_openai(s):
         check(s.code("POST", path, body) == wanted, "an error", list(body.items())[-1:], wanted)
     for text in ["", "[]", "{", '{"prompt": "a", "prompt": "b"}', "[" * 70 + "]" * 70, '{"seed": 99999999999999999999}']:
         check(s.code("POST", path, text, content_type="application/json") == (400, "invalid_json"), "not JSON", text[:20])
+    for text, words in [("", "line 1, column 0: it ends too early"), ('{"prompt": "a\\u0000"}', "a text must not have \\u0000"),
+                        ('{"a\\u0000": 1}', "a name must not have \\u0000"), ('{"a": 1, "a": 2}', "a name is there twice"), (b'{"a": "\xff"}', "it is not UTF-8"),
+                        ("{} {}", "there is something after its end"), ('{"a": 99999999999999999999}', "a number is too large"), ("{1}", "this is not JSON")]:
+        message = s.call("POST", path, text, content_type="application/json")[2]["error"]["message"]
+        check(message.startswith("the body cannot be read: line 1") and message.endswith(words), "in words of the server", text, message)
     check(s.code("POST", path, "a=b", content_type="application/x-www-form-urlencoded") == (415, "unsupported_media_type"), "a form")
     check(s.code("POST", path, "{}", content_type="text/plain") == (415, "unsupported_media_type"), "text")
     check(s.code("POST", "/v1/images/variations", {}) == (404, "not_found"), "variations")
@@ -111,6 +139,7 @@ def test_openai(s):
     bomb = fox[:16] + struct.pack(">II", 60000, 60000) + fox[24:]
     body, kind = form({"prompt": "a"}, [("image", bomb)])
     check(s.code("POST", "/v1/images/edits", body, content_type=kind) == (400, "invalid_image"), "a pixel bomb")
+    test_damaged(s, fox)
     for url in ["http://127.0.0.1/x.png", "file:///etc/passwd", "data:image/png;base64,!!!!"]:
         status, code = s.code("POST", "/v1/images/edits", {"prompt": "a", "images": [{"image_url": url}]})
         check(status == 400 and code in ("unsupported_value", "invalid_image"), "nothing is fetched", url)

@@ -129,7 +129,17 @@ def test_keys():
     check(s.code("GET", models, cookie=cookie.split(";")[0]) == (200, None), "a session")
     check(s.code("GET", models, cookie="lazuli_session=" + "a" * 32) == (401, "invalid_api_key"), "a wrong session")
     check(s.code("POST", "/api/v1/queue/pause", {}, authorization="Bearer secret-one") == (403, "admin_only"), "pause")
+    heard = socket.create_connection(("127.0.0.1", s.port), timeout=60)
+    heard.sendall(f"GET /api/v1/events HTTP/1.1\r\nHost: {s.host}\r\nAuthorization: Bearer secret-one\r\n\r\n".encode())
+    check(heard.recv(12) == b"HTTP/1.1 200", "events of another key")
     check(s.call("POST", "/api/v1/queue/pause", {}, authorization="Bearer secret-two")[2]["paused"], "pause by an administrator")
+    text = b""
+    while b'event: queue\ndata: {"paused":true}\n\n' not in text:
+        piece = heard.recv(4096)
+        text += piece
+        if not check(piece, "everybody is told of the pause", text):
+            break
+    heard.close()
     job = s.call("POST", "/api/v1/jobs", {"prompt": "a"}, authorization="Bearer secret-two")[2]["id"]
     check(s.code("GET", f"/api/v1/jobs/{job}", authorization="Bearer secret-one") == (404, "not_found"), "another's job")
     wrong = [s.code("GET", models, authorization=f"Bearer wrong-{n}")[0] for n in range(14)]
@@ -140,6 +150,7 @@ def test_keys():
     check(s.call("POST", "/api/v1/session", {"key": "secret-one"})[0] == 200, "and opens a session")
     until("a wrong key is called wrong again", lambda: s.code("GET", models, key="wrong-one") == (401, "invalid_api_key"))
     later = s.call("POST", "/api/v1/jobs", {"prompt": "a"}, authorization="Bearer secret-three")[2]
+    check(later["eta_seconds"] is None, "nobody knows when a queue goes on", later["eta_seconds"])
     check(later["queue_position"] == 2 and later["steps"] == 4, "a job of another key that came later", later)
     urgent = s.call("POST", "/api/v1/jobs", {"prompt": "a", "priority": 1}, key="secret-two")[2]["id"]
     check([s.job(id, key="secret-two")["queue_position"] for id in (urgent, later["id"], job)] == [1, 2, 3], "the urgent job of a key is its first")

@@ -44,7 +44,8 @@ export function say(text) {
   lastSaid = $('say').textContent;
 }
 
-// A message for some seconds, with buttons: [['Undo', f], ...]. Returns a function that removes it.
+// A message for some seconds, with buttons: [['Undo', f], ...]. One without buttons takes the place of
+// an older one with the same text, and three are shown at most. Returns a function that removes it.
 export function toast(text, actions = [], seconds = 8) {
   const node = el('div', { class: 'toast' }, el('p', { text }));
   let timer;
@@ -55,6 +56,7 @@ export function toast(text, actions = [], seconds = 8) {
   node.append(iconButton('close', 'Close the message', remove));
   for (const stop of ['pointerenter', 'focusin']) node.addEventListener(stop, () => clearTimeout(timer));
   for (const go of ['pointerleave', 'focusout']) node.addEventListener(go, wait);
+  if (!actions.length) for (const old of [...$('toasts').children]) if (old.firstElementChild.textContent === text) old.remove();
   $('toasts').append(node);
   while ($('toasts').childElementCount > 3) $('toasts').firstElementChild.remove();
   say(text);

@@ -8,6 +8,8 @@ import { settingsInside } from './texts.js';
 
 // {name: 'upload:ID' or 'picture:ID', url, title, start: bool, mask: {name, url} or null}
 const images = [];
+const titles = new Map(); // of images that were added, by name
+let closeOffer = null; // of the last message that offers the settings of a file
 
 export const hasStart = () => images.some((image) => image.start);
 
@@ -18,6 +20,11 @@ export function imageFields() {
   const fields = { images: sorted.map((image) => image.name) };
   if (sorted[0].mask) fields.mask = sorted[0].mask.name;
   return fields;
+}
+
+// The server says "image 2: ..."; this page knows what the file was called.
+export function withTitle(message, job) {
+  return message?.replace(/^image (\d+)(?=:)/, (number, n) => titles.get(job.settings?.images?.[n - 1]) ?? number);
 }
 
 function most() {
@@ -80,6 +87,7 @@ function add(image) {
   if (!canLook(m)) images.length = 0;
   if (images.length >= most()) return toast(`This model takes at most ${most()} image${most() > 1 ? 's' : ''}.`);
   images.push({ start: !canLook(m), mask: null, ...image });
+  titles.set(image.name, image.title);
   if (images.at(-1).start) fitShape(image.width, image.height); // a start image is stretched to the size of the picture
   changed();
 }
@@ -102,22 +110,33 @@ export function setMask(p, mask) {
 
 // ---- files ----
 
+// Can the browser decode it? The server decodes an image when the picture is made, which is late to hear that it is damaged.
+async function isWhole(file) {
+  try {
+    (await createImageBitmap(file)).close();
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 async function addFile(file) {
   if (!takesImages(chosenModel())) return toast('This model takes no images.');
-  const name = file.name || 'The image', refuse = () => toast(`${name} is not a PNG, JPEG or WebP picture.`);
-  if (!file.size || !/^image\/(png|jpeg|webp)$/.test(file.type)) return refuse();
+  const name = file.name || 'The image', refuse = () => toast(`${name} is not a PNG, JPEG or WebP picture, or it is damaged.`);
+  if (!file.size || !/^image\/(png|jpeg|webp)$/.test(file.type) || !(await isWhole(file))) return refuse();
   try {
     const found = await settingsInside(file), answer = await call('POST', '/uploads', { body: file });
     const image = { name: 'upload:' + answer.id, url: URL.createObjectURL(file), title: file.name || 'pasted image', width: answer.width, height: answer.height };
     add(image);
-    if (found) toast(`${image.title} was made by Lazuli.`, [['Use its settings instead', () => {
+    if (found) closeOffer?.();
+    if (found) closeOffer = toast(`${image.title} was made by Lazuli.`, [['Use its settings instead', () => {
       const at = images.findIndex((other) => other.url === image.url);
       if (at >= 0) images.splice(at, 1);
       changed();
       useSettings(found, 'all');
     }]], 15);
   } catch (problem) {
-    if (/neither a PNG/.test(problem.message)) return refuse();
+    if (problem.code === 'invalid_image' && /neither a PNG|damaged/.test(problem.message)) return refuse();
     problem.message = problem.message.replace(/^image:/, `${name}:`); // the server does not know its name
     emit('problem', problem);
   }

@@ -1,5 +1,5 @@
 // main.js: starts the page.
-import { $, el, on, copy, keep, recall, say, later } from './dom.js';
+import { $, el, emit, on, copy, keep, recall, say, later } from './dom.js';
 import { call, followEvents } from './api.js';
 import { state, models, takesImages, canLook } from './state.js';
 import { startSettings, settings, show, grow, chosenModel } from './settings.js';
@@ -70,6 +70,7 @@ function startTheme() {
 async function about() {
   try {
     state.about = await call('GET', '/about');
+    emit('about');
     tellModel();
     if (models().some((m) => !m.known)) setTimeout(async () => { await about(); show(); }, 1500); // models are being opened
     return true;

@@ -1,8 +1,9 @@
 // queue.js: jobs that wait, run or failed. The server keeps them, so they survive a reload and a restart.
 import { $, el, emit, on, say, toast, copy, iconButton, secondsText, shortText, keep, recall } from './dom.js';
 import { call, randomId } from './api.js';
-import { state, isLive, running } from './state.js';
+import { state, isLive, isPaused, running, PAUSED } from './state.js';
 import { jobFields } from './settings.js';
+import { withTitle } from './images.js';
 
 const DAY = 86400;
 const ended = new Set(); // ids of jobs that are over
@@ -10,9 +11,10 @@ let dismissed = recall('dismissed', []); // ids of failed jobs that the visitor 
 
 // ---- making pictures ----
 
-let last = { text: '', time: 0 };
+let last = { text: '', time: 0, unsent: false };
 
-// Queues a job with the settings of the form. more: fields that replace some of them. Two clicks in a moment are one.
+// Queues a job with the settings of the form. more: fields that replace some of them. Two clicks in a moment are one, and so are
+// those that come while the server does not answer.
 export async function make(more = {}) {
   const fields = jobFields(more), text = JSON.stringify(fields);
   if (!fields.prompt) {
@@ -20,28 +22,34 @@ export async function make(more = {}) {
     $('prompt').focus();
     return emit('problem', new Error('Write what the picture should show; a few words are enough.'));
   }
-  if (text === last.text && Date.now() - last.time < 700) return;
-  last = { text, time: Date.now() };
+  if (text === last.text && (last.unsent || Date.now() - last.time < 700)) return;
+  const mine = { text, time: Date.now(), unsent: false };
+  last = mine;
   emit('problem', null);
   const key = randomId(), ignored = (names) => toast(`The server ignored: ${names}.`);
   try {
-    const job = await send(fields, key, ignored);
+    const job = await send(fields, key, ignored, mine);
     if (!ended.has(job.id)) state.jobs.set(job.id, { ...job, ...state.jobs.get(job.id) });
     emit('view', { kind: 'job', id: job.id });
-    say(job.queue_position > 1 ? `Waiting; ${job.queue_position - 1} before it.` : 'The picture is being made.');
+    say(isPaused(job) ? `The queue is ${PAUSED}.` : job.queue_position > 1 ? `Waiting; ${job.queue_position - 1} before it.` : 'The picture is being made.');
     draw();
   } catch (problem) {
-    emit('problem', problem);
+    emit('problem', problem.status === 0 ? new Error('The server cannot be reached. If the picture is not in the queue later, press Make again.') : problem);
   }
 }
 
-// A request that got lost is sent again with the same key, so that it is never queued twice.
-async function send(fields, key, ignored) {
+// A request that got lost is sent again for five seconds with the same key, so that it is never queued twice.
+async function send(fields, key, ignored, mine) {
   for (let attempt = 0; ; attempt++) {
     try {
-      return await call('POST', '/jobs', { body: fields, headers: { 'idempotency-key': key }, ignored });
+      const job = await call('POST', '/jobs', { body: fields, headers: { 'idempotency-key': key }, ignored });
+      if (mine.unsent) emit('problem', null);
+      mine.unsent = false;
+      return job;
     } catch (problem) {
-      if (problem.status !== 0 || attempt === 3) throw problem;
+      mine.unsent = problem.status === 0 && attempt < 3;
+      if (!mine.unsent) throw problem;
+      if (!attempt) emit('problem', Object.assign(new Error('The server does not answer. The picture is sent if it does in the next seconds.'), { code: 'unreachable' }));
       await new Promise((resolve) => setTimeout(resolve, 800 * (attempt + 1)));
     }
   }
@@ -88,6 +96,7 @@ function dismiss(id) {
 // ---- what the server says ----
 
 function take(job) {
+  if (job.error) job = { ...job, error: { ...job.error, message: withTitle(job.error.message, job) } };
   const before = state.jobs.get(job.id);
   const failed = job.status === 'failed' && job.created > Date.now() / 1000 - DAY && !dismissed.includes(job.id);
   if (isLive(job) || failed) state.jobs.set(job.id, { ...before, ...job });
@@ -113,7 +122,7 @@ async function refresh() {
 // ---- the list ----
 
 function stateText(job) {
-  const left = job.eta_seconds > 0 ? `, ${secondsText(job.eta_seconds)}` : '';
+  const left = isPaused(job) ? ', paused' : job.eta_seconds > 0 ? `, ${secondsText(job.eta_seconds)}` : '';
   if (job.status === 'failed') return job.error?.message ?? 'failed';
   if (job.status === 'in_progress') return (job.steps ? `step ${Math.min(job.step + 1, job.steps)} of ${job.steps}` : 'begins') + left;
   return (job.queue_position > 1 ? `number ${job.queue_position}` : 'next') + left;
@@ -140,14 +149,14 @@ let drawing = 0;
 function draw() {
   drawing ||= requestAnimationFrame(() => {
     drawing = 0;
-    const jobs = sortedJobs(), waiting = jobs.filter((job) => job.status === 'queued').length;
+    const jobs = sortedJobs(), waiting = jobs.filter((job) => job.status === 'queued').length, paused = state.about?.paused;
     const focused = document.activeElement?.closest('#queue-list li')?.dataset.id;
     const which = focused ? [...document.activeElement.parentElement.children].indexOf(document.activeElement) : -1;
-    $('queue').hidden = !jobs.length && !state.about?.paused;
+    $('queue').hidden = !jobs.length && !paused;
     $('queue-clear').hidden = waiting < 2;
-    $('queue-title').textContent = waiting ? `Queue, ${waiting} waiting` : state.about?.paused ? 'Queue, paused' : 'Now';
-    $('queue-pause').hidden = !state.about?.admin || (!waiting && !state.about?.paused);
-    $('queue-pause').textContent = state.about?.paused ? 'Resume' : 'Pause';
+    $('queue-title').textContent = waiting || paused ? ['Queue', waiting && `${waiting} waiting`, paused && PAUSED].filter(Boolean).join(', ') : 'Now';
+    $('queue-pause').hidden = !state.about?.admin || (!waiting && !paused);
+    $('queue-pause').textContent = paused ? 'Resume' : 'Pause';
     $('queue-list').replaceChildren(...jobs.map(row));
     if (focused) $('queue-list').querySelector(`[data-id="${CSS.escape(focused)}"]`)?.children[which]?.focus();
   });
@@ -166,7 +175,17 @@ function progress(event) {
   draw();
 }
 
+function setPaused({ paused }) {
+  if (state.about.paused === paused) return;
+  state.about.paused = paused;
+  say(paused ? `The queue is ${PAUSED}.` : 'The queue goes on.');
+  emit('about');
+  refresh(); // the times left
+}
+
 export async function startQueue() {
+  on('about', draw);
+  on('server:queue', setPaused);
   on('server:state', (job) => { take(job); if (!isLive(job)) refresh(); });
   on('server:progress', progress);
   on('server:preview', (event) => {
@@ -182,8 +201,7 @@ export async function startQueue() {
   });
   $('queue-pause').addEventListener('click', async () => {
     try {
-      state.about.paused = (await call('POST', state.about.paused ? '/queue/resume' : '/queue/pause')).paused;
-      draw();
+      setPaused(await call('POST', state.about.paused ? '/queue/resume' : '/queue/pause'));
     } catch (problem) {
       emit('problem', problem);
     }

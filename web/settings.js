@@ -29,21 +29,26 @@ function nearest(sizes, ratio, pixels) {
   return { width, height };
 }
 
-// Width and height of the shape, with as many pixels as the model's own size times the scale.
-export function size() {
-  const m = chosenModel(), unit = m?.token_pixels || 16, most = mostPixels();
-  if (settings.shape === 'own' && settings.width && settings.height)
-    return { width: Number(settings.width), height: Number(settings.height) };
-  const own = { width: m?.width || 1024, height: m?.height || 1024 };
-  const [, a, b] = SHAPES.find(([name]) => name === settings.shape) ?? SHAPES[0];
-  if (settings.scale === '1' && (a === b || !a) && own.width === own.height) return own;
-  const pixels = Math.min(own.width * own.height * Number(settings.scale), most);
-  const ratio = a ? a / b : own.width / own.height;
-  const sizes = trainedSizes(m, most);
+// The size with this shape and about so many pixels that the model was trained for, if it names sizes, and that the server makes.
+function fitting(ratio, pixels) {
+  const m = chosenModel(), unit = m?.token_pixels || 16, most = mostPixels(), sizes = trainedSizes(m, most);
+  pixels = Math.min(pixels, most);
   if (sizes.length) return nearest(sizes, ratio, pixels);
   const wanted = { width: round(Math.sqrt(pixels * ratio), unit), height: round(Math.sqrt(pixels / ratio), unit) };
   while (wanted.width * wanted.height > most) wanted[wanted.width > wanted.height ? 'width' : 'height'] -= unit;
   return wanted;
+}
+
+// Width and height of the shape, with as many pixels as the model's own size times the scale.
+export function size() {
+  const m = chosenModel();
+  if (settings.shape === 'own' && settings.width && settings.height)
+    return { width: Number(settings.width), height: Number(settings.height) };
+  const own = { width: m?.width || 1024, height: m?.height || 1024 };
+  const [, a, b] = SHAPES.find(([name]) => name === settings.shape) ?? SHAPES[0];
+  const pixels = own.width * own.height;
+  if (settings.scale === '1' && (a === b || !a) && own.width === own.height && pixels <= mostPixels()) return own;
+  return fitting(a ? a / b : own.width / own.height, pixels * Number(settings.scale));
 }
 
 export function setSize(width, height) {
@@ -58,14 +63,9 @@ export function setSize(width, height) {
 
 // The size with the shape of an image, and with as many pixels as the model's own.
 export function fitShape(width, height) {
-  const m = chosenModel(), unit = m?.token_pixels || 16, pixels = (m?.width || 1024) * (m?.height || 1024), ratio = width / height;
+  const m = chosenModel(), fit = fitting(width / height, (m?.width || 1024) * (m?.height || 1024));
   settings.scale = '1';
-  const sizes = trainedSizes(m, mostPixels());
-  if (sizes.length) {
-    const fit = nearest(sizes, ratio, pixels);
-    return setSize(fit.width, fit.height);
-  }
-  setSize(round(Math.sqrt(pixels * ratio), unit), round(Math.sqrt(pixels / ratio), unit));
+  setSize(fit.width, fit.height);
 }
 
 // ---- the request ----

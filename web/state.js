@@ -19,4 +19,6 @@ export const takesImages = (m) => canLook(m) || canStart(m);
 
 export const picture = (id) => state.pictures.find((p) => p.id === id);
 export const isLive = (job) => job.status === 'queued' || job.status === 'in_progress';
+export const PAUSED = 'paused by an administrator';
+export const isPaused = (job) => job.status === 'queued' && !!state.about?.paused;
 export const running = () => [...state.jobs.values()].find((job) => job.status === 'in_progress');

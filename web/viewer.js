@@ -1,7 +1,7 @@
 // viewer.js: the stage: an empty page, the pictures of a job while they form, or one picture.
 import { $, el, emit, on, secondsText, shortText } from './dom.js';
 import { fileUrl } from './api.js';
-import { state, picture, isLive, canMask, takesImages } from './state.js';
+import { state, picture, isLive, isPaused, PAUSED, canMask, takesImages } from './state.js';
 import { neighbour, find } from './gallery.js';
 import { size } from './settings.js';
 
@@ -67,10 +67,10 @@ function drawProgress(job) {
   if (!live) return;
   const n = countOf(job), of = n > 1 ? `Picture ${(job.pictures?.length ?? 0) + 1} of ${n}, ` : '';
   const now = job.status === 'queued'
-    ? job.queue_position > 1 ? `Waiting, ${job.queue_position - 1} before it` : 'Waiting for its turn'
+    ? isPaused(job) ? PAUSED : job.queue_position > 1 ? `Waiting, ${job.queue_position - 1} before it` : 'Waiting for its turn'
     : of + (STAGES[job.stage] ?? (job.steps ? `step ${Math.min(job.step + 1, job.steps)} of ${job.steps}` : 'begins'));
   $('stage-text').textContent = now[0].toUpperCase() + now.slice(1);
-  $('stage-time').textContent = job.eta_seconds > 0 ? `, ${secondsText(job.eta_seconds)} left` : '';
+  $('stage-time').textContent = job.eta_seconds > 0 && !isPaused(job) ? `, ${secondsText(job.eta_seconds)} left` : '';
   const percent = job.status === 'in_progress' ? Math.round(100 * (job.done ?? 0)) : 0;
   $('meter').setAttribute('aria-valuenow', percent);
   $('meter').setAttribute('aria-valuetext', $('stage-text').textContent);
@@ -180,6 +180,7 @@ export function startViewer() {
     draw();
   });
   on('job', onJob);
+  on('about', () => { const job = state.jobs.get(state.view.id); if (job) drawProgress(job); });
   on('progress', (job) => { if (state.view.id === job.id) drawProgress(job); });
   on('preview', onPreview);
   on('picture', onPicture);

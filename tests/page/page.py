@@ -358,14 +358,36 @@ def test_compare(s, t):
 
 def test_images(s, t, first):
     """A start image by dropping, and a mask: what is not painted stays as it is, byte by byte."""
-    for name, data in (("notes.txt", b"hello"), ("fake.png", b"no picture"), ("empty.png", b"")):
+    whole = s.get(f"/api/v1/pictures/{first}/file")[1]
+    middle = len(whole) // 2
+    wrong = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1:]
+    before = len(os.listdir(f"{WORK}/{s.state}/uploads"))
+    for name, data in (("notes.txt", b"hello"), ("fake.png", b"no picture"), ("empty.png", b""), ("cut.png", whole[:middle]), ("wrong.png", wrong)):
         with open(f"{WORK}/{name}", "wb") as file:
             file.write(data)
         t.drop(f"{WORK}/{name}", "#stage")
-        check(t.until(f"[...document.querySelectorAll('.toast p')].some((p) => p.textContent === '{name} is not a PNG, JPEG or WebP picture.')", 10), "a wrong file is named", name)
+        check(t.until(f"[...document.querySelectorAll('.toast p')].some((p) => p.textContent === '{name} is not a PNG, JPEG or WebP picture, or it is damaged.')", 10), "a wrong file is named", name)
     check(t.js("document.getElementById('images').hidden"), "none is used")
+    check(len(os.listdir(f"{WORK}/{s.state}/uploads")) == before, "none was sent")
+    t.drop(f"{WORK}/wrong.png", "#stage")
+    t.js("new Promise((resolve) => setTimeout(resolve, 300))")
+    texts = t.js("[...document.querySelectorAll('.toast p')].map((p) => p.textContent)")
+    check(len(texts) == len(set(texts)) <= 3 and texts[-1].startswith("wrong.png"), "each message once", texts)
+    # A damage that the browser does not see
+    t.js("(window.decoded = window.createImageBitmap, window.createImageBitmap = async () => ({ close() {} }))")
+    t.drop(f"{WORK}/wrong.png", "#stage")
+    check(t.until("document.querySelectorAll('#images .image').length === 1"), "it is sent")
+    set_field(t, "prompt", "make it blue")
+    t.click("#make")
+    text = t.until("document.getElementById('problem').hidden ? '' : document.getElementById('problem-text').textContent")
+    check(text and text.startswith("wrong.png: the picture is damaged: "), "the picture that failed names the file", text)
+    check(t.until("document.querySelector('#queue-list .failed .soft')?.textContent.startsWith('wrong.png: ')", 5), "so does the list")
+    t.click("#queue-list [aria-label^=Forget]")
+    t.click("#problem-close")
+    t.click("#images [aria-label^=Remove]")
+    t.js("window.createImageBitmap = window.decoded")
     with open(f"{WORK}/start.png", "wb") as file:
-        file.write(s.get(f"/api/v1/pictures/{first}/file")[1])
+        file.write(whole)
     t.drop(f"{WORK}/start.png", "#stage")
     check(t.until("document.querySelectorAll('#images .image').length === 1"), "an image was dropped")
     check(t.js("document.querySelector('#images select').value") == "look", "the demo model looks at it")
@@ -528,6 +550,44 @@ def test_models(b):
     s.stop()
 
 
+def test_sizes(b):
+    """No shape and no image asks for more pixels than the server makes."""
+    s = Server("sizes", "-m", "models/demo", "-m", "tests/data/flux2/A", "--max-pixels", "40000")
+    s.get("/readyz")
+    t = browser.Tab(b, s.url)
+    for model in ("demo", "A"):
+        t.until(f"import('./page/state.js').then(({{ modelOf }}) => modelOf('{model}').known)")
+        sizes = t.js(f"""(async () => {{
+            const {{ settings, size, fitShape, show }} = await import('./page/settings.js'), found = [];
+            settings.model = '{model}';
+            for (const shape of ['1:1', '3:2', '2:3', '16:9', '9:16'])
+                for (const scale of ['0.25', '0.5', '1', '2', '4']) {{ Object.assign(settings, {{ shape, scale }}); found.push([shape, scale, size()]); }}
+            for (const [w, h] of [[100, 100], [640, 480], [3000, 100]]) {{ fitShape(w, h); found.push(['image', w / h, size()]); }}
+            Object.assign(settings, {{ shape: '1:1', scale: '1' }});
+            show();
+            return found; }})()""")
+        more = [entry for entry in sizes if entry[2]["width"] * entry[2]["height"] > 40000 or entry[2]["width"] < 16 or entry[2]["height"] < 16]
+        check(not more, "sizes that the server makes", model, more)
+    set_field(t, "model", "demo")
+    check(t.until("document.getElementById('cost').textContent.startsWith('192 × 192')", 10), "the next smaller square", t.js("document.getElementById('cost').textContent"))
+    t.close()
+    s.stop()
+
+
+def test_unsent(s, t):
+    """Make, while the server is away; it stays away."""
+    s.stop(signal.SIGKILL)
+    text = "document.getElementById('problem').hidden ? '' : document.getElementById('problem-text').textContent"
+    set_field(t, "prompt", "a heart")
+    t.click("#make")
+    check(t.until(f"({text}).startsWith('The server does not answer.')", 3), "the page says that nothing was sent", t.js(text))
+    time.sleep(1)
+    t.js("window.sent = 0, window.real = window.fetch, window.fetch = (...all) => { window.sent += all[1]?.method === 'POST' && all[0].endsWith('/jobs'); return window.real(...all); }")
+    t.click("#make")
+    check(t.until(f"({text}).startsWith('The server cannot be reached. If the picture is not in the queue')", 10), "and when it gives up", t.js(text))
+    check(t.js("window.sent") <= 3, "a second press is the same picture", t.js("window.sent"))
+
+
 def test_lost(b, s):
     """The connection breaks and comes back."""
     t = browser.Tab(b, s.url)
@@ -542,13 +602,35 @@ def test_lost(b, s):
     check(t.until("document.getElementById('lost').hidden", 20), "and that it is back")
     check(t.until("document.getElementById('problem').hidden", 5), "so the message goes")
     check(t.until(f"document.querySelectorAll('.thumb').length === {n}"), "with all pictures")
+    test_unsent(s, t)
+    s = Server(s.state, *s.options, port=s.port)
+    check(t.until("document.getElementById('lost').hidden", 20), "it is back once more")
+    check(t.js("!document.getElementById('problem').hidden"), "what was not sent is still told")
+    check(len(s.json("/jobs?state=queued")["jobs"] + s.json("/jobs?state=in_progress")["jobs"]) == 0, "and was not sent")
     t.close()
     return s
 
 
+def test_pause(s, t):
+    """An administrator stops the queue."""
+    title, stage = ("document.getElementById('%s').textContent" % name for name in ("queue-title", "stage-text"))
+    check(s.call("POST", "/api/v1/queue/pause", {}, key="secret-two")[2]["paused"], "the queue is stopped")
+    check(t.until(f"{title} === 'Queue, paused by an administrator'", 5), "the page says so at once", t.js(title))
+    set_field(t, "prompt", "a heart")
+    t.click("#make")
+    check(t.until(f"{title} === 'Queue, 1 waiting, paused by an administrator'", 5), "also while a picture waits", t.js(title))
+    check(t.until(f"{stage} === 'Paused by an administrator'", 5), "the stage too", t.js(stage))
+    check(t.js("document.querySelector('#queue-list .soft').textContent + document.getElementById('stage-time').textContent") == "next, paused", "no time is told")
+    check(t.js("document.getElementById('queue-pause').hidden"), "it cannot go on by this key")
+    t.open(s.url)
+    check(t.until(f"{title} === 'Queue, 1 waiting, paused by an administrator'"), "after a reload", t.js(title))
+    s.call("POST", "/api/v1/queue/resume", {}, key="secret-two")
+    check(t.until(f"document.getElementById('queue').hidden"), "it goes on", t.js(title))
+
+
 def test_key(b):
     with open(f"{WORK}/keys", "w") as file:
-        file.write("ada secret-one\n")
+        file.write("ada secret-one\nroot secret-two admin\n")
     os.chmod(f"{WORK}/keys", 0o600)
     s = Server("keyed", "--key-file", f"{WORK}/keys")
     t = browser.Tab(b, s.url)
@@ -562,6 +644,7 @@ def test_key(b):
     t.key("Enter")
     check(t.until("document.body.dataset.ready && !document.getElementById('lock').open"), "the right key")
     check(make(t, "a key"), "a picture with a key")
+    test_pause(s, t)
     check("secret" not in t.js("JSON.stringify(localStorage)") and "secret" not in t.js("document.cookie"), "the key is not kept")
     t.close()
     s.stop()
@@ -591,7 +674,7 @@ def test_all(b):
     check(errors == [], "no errors", errors)
     t.close()
     dark = browser.Tab(b, s.url, dark=True, reduced=True)
-    dark.until("document.querySelector('.thumb')")
+    dark.until("!!document.querySelector('.thumb')")
     dark.click(".thumb")
     dark.until(DONE)
     dark.click("#more-open")
@@ -601,6 +684,7 @@ def test_all(b):
     s = timed(test_lost, b, s)
     check(s.stop() == 0, "the server ends")
     timed(test_models, b)
+    timed(test_sizes, b)
     timed(test_key, b)
 
 

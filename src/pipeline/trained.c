@@ -156,7 +156,8 @@ static void remark_prompt(const lz_model *m, const char *prompt, lz_remarks *to)
                  "subject, setting, light and style in a paragraph, or let a language model write it");
 }
 
-/* A picture of no thing that the model knows, or of more than it was trained for. An edit may name none. */
+/* A picture of no thing that the model knows, or of more than it was trained for; an edit, which may name none, without a
+ * picture. */
 static lz_status remark_things(const lz_job *job, const char *prompt, lz_remarks *to, lz_error *err) {
     const lz_trained *t = &job->model->trained;
     lz_error local = {.status = LZ_OK};
@@ -167,7 +168,7 @@ static lz_status remark_things(const lz_job *job, const char *prompt, lz_remarks
     lz_job_references(job, &n);
     bool from_nothing = !n && !job->options.n_images && *prompt;
     const char *none = used            ? "the prompt names no thing that it knows"
-                       : shown.negates ? "the prompt names nothing but what it leaves out"
+                       : shown.negates ? "the prompt names no thing but what it leaves out"
                                        : "the prompt names no thing that this model knows";
     if (from_nothing && shown.edits)
         snprintf(to->images, sizeof to->images, "the prompt changes a picture, and there is none");

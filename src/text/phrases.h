@@ -36,7 +36,7 @@ struct lz_vocabulary {
     const char *usual_number; /* is written before a plural without a number; NULL: nothing is */
 };
 
-/* A copy of a prompt, in a list that removes unknown words without brackets and weights. The caller frees it; NULL: an
+/* A copy of the prompt, without brackets and weights if the list removes unknown words. The caller frees it; NULL: an
  * error. */
 char *lz_vocabulary_plain(const lz_vocabulary *w, const char *prompt, lz_error *err);
 

@@ -117,11 +117,11 @@ static void remove_negated(const lz_vocabulary *w, piece *p, int n) {
         int k = i + 1;
         bool found = false;
         if (!drops(&p[i])) continue;
-        bool inside = i && needs_after(&p[i - 1]) && !joins(&p[i - 1]) && only_spaces_before(&p[i]) && k < n &&
-                      !counts(w, &p[k]) && !number_of(w, &p[k]); /* "a not red cat", but "in blue, no hat" */
+        bool inside = i && k < n && counts(w, &p[i - 1]) && only_spaces_before(&p[i]) && !counts(w, &p[k]) &&
+                      !number_of(w, &p[k]); /* "a not red cat" */
         for (; k < n && only_spaces_before(&p[k]) && !drops(&p[k]) && !found; k++) {
             if (joins(&p[k]) && k > i + 1) break; /* but "not in a house" */
-            found = p[k].phrase && !is_filler(&p[k]) && !needs_after(&p[k]);
+            found = p[k].phrase && !is_filler(&p[k]) && !needs_after(&p[k]) && !edits(w, &p[k]);
             if (found && inside) break;
         }
         while (k < n && is_sign(&p[k - 1]) && is_sign(&p[k]) && only_spaces_before(&p[k])) k++;
@@ -279,20 +279,31 @@ static const lz_phrase *read_elsewhere(const lz_vocabulary *w, const piece *p, b
     return as_thing == (is && is->number) ? next : NULL;
 }
 
-/* Replaces what is read as a thing if it describes none: the last word of "an orange". */
+/* Replaces what is read as a thing if it describes none: the last word of "an orange", but not of "an orange and white
+ * cat". */
 static void read_alone(const lz_vocabulary *w, piece *p, int n) {
     for (int i = 1; i < n; i++) {
         const lz_phrase *thing = read_elsewhere(w, &p[i], true);
-        bool last = i + 1 == n || !only_spaces_before(&p[i + 1]) || joins(&p[i + 1]);
-        if (thing && last && is_number(w, &p[i - 1]) && only_spaces_before(&p[i])) p[i].phrase = thing;
+        int k = i + 1;
+        if (!thing || !is_number(w, &p[i - 1]) || !only_spaces_before(&p[i])) continue;
+        while (k < n && only_spaces_before(&p[k]) && is_filler(&p[k])) k++;
+        bool last = k == n || !only_spaces_before(&p[k]) || joins(&p[k]);
+        bool shared = k + 2 < n && describes(w, &p[k + 1]) && only_spaces_before(&p[k + 2]) && !joins(&p[k + 2]);
+        if (last && !shared) p[i].phrase = thing;
     }
 }
 
-/* Replaces what is known but is read as something else before a thing. */
+/* Replaces what is known but is read as something else before a thing. What joins is replaced only after a thing ("a cat on
+ * a chair", but not "an emoji of a cat"), and not in edits ("turn the cat into a dog"). */
 static void read_before_things(const lz_vocabulary *w, piece *p, int n) {
+    bool after_thing = false, edit = false;
     for (int i = 0; i < n; i++) {
-        const lz_phrase *other = p[i].removed ? NULL : read_elsewhere(w, &p[i], false);
-        if (other && thing_after(w, p, i, n)) p[i].phrase = other;
+        if (p[i].removed) continue;
+        const lz_phrase *other = read_elsewhere(w, &p[i], false);
+        bool stays = joins(&p[i]) && (!after_thing || edit);
+        if (other && !stays && thing_after(w, p, i, n)) p[i].phrase = other;
+        after_thing = number_of(w, &p[i]) != 0;
+        edit = edit || edits(w, &p[i]);
     }
 }
 
@@ -342,6 +353,8 @@ static void put(output *o, const char *at, const char *end) {
         if (o->to) o->to[o->n] = lz_ascii_lower(*at);
 }
 
+static void put_text(output *o, const char *text) { put(o, text, text + strlen(text)); }
+
 /* Writes what is between pieces. Quotation marks and the blanks beside them become one blank, or none. */
 static void put_between(output *o, const char *at, const char *end) {
     for (const char *stop; at < end; at = stop) {
@@ -350,15 +363,13 @@ static void put_between(output *o, const char *at, const char *end) {
         for (int n; o->no_quotes && (n = lz_space_bytes(stop, end)); stop += n) quotes = quotes || !lz_is_blank(*stop);
         if (quotes) {
             bool needed = o->n && *stop && !strchr(",.;:!?", *stop);
-            put(o, " ", &" "[needed]);
+            put_text(o, needed ? " " : "");
         } else {
             stop = at + 1;
             put(o, at, stop);
         }
     }
 }
-
-static void put_text(output *o, const char *text) { put(o, text, text + strlen(text)); }
 
 /* Writes what is between piece k and the one before it that stays, which is `last`. Of the separators of removed pieces
  * the last one stays, or an earlier one with a comma. */
@@ -476,11 +487,13 @@ char *lz_vocabulary_read(const lz_vocabulary *w, const char *prompt, lz_error *e
 lz_status lz_vocabulary_look(const lz_vocabulary *w, const char *prompt, lz_shown *to, lz_error *err) {
     reading r;
     lz_status status = read_pieces(w, prompt, &r, err);
+    bool named = false; /* "two cats, one of them black" is no edit */
     *to = (lz_shown){.things = -1};
     if (!status && w->has_things) to->things = count_things(w, r.p, r.n);
     for (int i = 0; !status && i < r.n; i++) {
-        to->negates = to->negates || r.p[i].negated;
-        to->edits = to->edits || (!r.p[i].removed && edits(w, &r.p[i]));
+        to->negates = to->negates || (r.p[i].negated && drops(&r.p[i]));
+        named = named || (!r.p[i].removed && number_of(w, &r.p[i]));
+        to->edits = to->edits || (!named && !r.p[i].removed && edits(w, &r.p[i]));
     }
     free_reading(w, &r);
     return status;

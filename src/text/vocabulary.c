@@ -17,7 +17,7 @@
  *   "three ..., a ..., two ... = ..."   These say how many. A plural without one of them gets the first: models that
  *                     were trained with "two dogs" do not know "dogs" alone. Words that are read as one of them, such
  *                     as "several ...", are read so only before a plural, and removed before another number.
- *   "make it, make the ... = $"         These change a picture, and are said with one.
+ *   "make it, make the ... = $"         These change a picture, and are said with a reference picture.
  *   "orange ...", and in another line "tangerine, tangerines = orange"      After a number or an article, and without
  *                     what it refers to, it is replaced: "an orange" becomes "a tangerine"; "an orange cat" stays.
  *   "... on ...", and in another line "... above ... = ... on ..."      Before a thing, which is a KNOWN that has a

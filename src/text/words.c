@@ -100,7 +100,7 @@ bool lz_only_spaces(const char *at, const char *end) {
 }
 
 bool lz_only_apostrophes(const char *at, const char *end) {
-    for (int n; (n = lz_space_bytes(at, end)) || (n = at < end && *at == '\'');) at += n;
+    for (int n; (n = lz_space_bytes(at, end)) || ((n = lz_inner_bytes(at, end)) && *at != '-');) at += n;
     return at == end;
 }
 

@@ -27,7 +27,7 @@ int lz_divider_bytes(const char *at,
 bool lz_only_spaces(const char *at, const char *end);      /* blanks and quotation marks: japanese “here” button */
 bool lz_only_apostrophes(const char *at, const char *end); /* these and apostrophes: cats' eyes */
 /* Copies a prompt without what other programs read as weights: brackets, also those after a backslash, and ":1.2". Each
- * becomes a blank, unless there is one beside it. Returns the end of the copy, which is not longer than the prompt. */
+ * becomes a blank, unless there is one beside it; at the end, blanks and "," ":" ";" before it go, too. Returns the end of the copy, which is not longer than the prompt. */
 char *lz_plain_prompt(const char *prompt, char *to);
 
 #endif

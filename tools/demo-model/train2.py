@@ -40,7 +40,7 @@ ROWS = 768 * (256 + model.SECOND_LENGTH)  # of a batch: the tokens of all its pi
 
 def latents(pool, painter, deck, vae) -> dict:
     """(bucket, kind) -> z [n,L,C], before [n,L,C] (edits), ids, lengths. Made once on a machine, in --pool-seconds."""
-    path = piece.WORK / f"pool-{piece.A.pool_seed}-{piece.A.focus:g}-{piece.A.edits:g}.pt"
+    path = piece.WORK / f"pool-{piece.A.pool_seed}-{piece.A.focus:g}-{piece.A.edits:g}-{piece.A.translate:g}.pt"
     if path.exists():
         return torch.load(path, map_location=piece.DEVICE, weights_only=False)
     n = 64 if piece.A.smoke else 4000 if piece.A.quick else piece.A.pool

@@ -123,7 +123,7 @@ def holes(index, out) -> list:
 @torch.no_grad()
 def draw(net: Translator, pixels, index, todo: list, side: int, device: str) -> np.ndarray:
     """-> [n,H,W,4] u8 of the size of the drawings"""
-    parts, size = [], pixels.shape[1]
+    parts, size = [pixels[:0]], pixels.shape[1]
     for i in range(0, len(todo), 32):
         x = premultiplied(pixels, np.array([index[t, a] for t, _, a in todo[i : i + 32]]), side, device).float() / 255
         style = torch.tensor([FAMILY.index(s) for _, s, _ in todo[i : i + 32]], device=device)

@@ -327,7 +327,7 @@ keycap 8 = number 8, the number 8
 keycap 9 = number 9, the number 9
 keycap 10 = number 10, the number 10
 baby chick = duckling
-tangerine = oranges, orange fruit, clementine
+tangerine = orange fruit, clementine
 a button = letter a, the letter a
 b button = letter b, the letter b
 one o'clock = 1 o'clock, 1 oclock
@@ -496,7 +496,7 @@ make it, make this, make the ..., make the background, change the background to,
 paint this, paint the ..., change its colour to, change its color to, turn it into, turn this into, redraw it, redraw this,
 redraw the ..., as a ..., of them, of these, the same on, the same in, just one, only one, turn the ..., ... into ...
 """
-MAY_EDIT = ["as a ...", "... into ...", "bigger", "smaller"]  # said without one, too
+MAY_EDIT = ["as a ...", "... into ...", "paint the ...", "just one", "only one", "bigger", "smaller"]  # said without one, too
 LIKE_EDITS = {
     "bigger": "larger",
     "smaller": "",
@@ -515,7 +515,7 @@ LIKE_NUMBERS = {  # counts go to six
 for edit in ("{} of them", "{} of these", "make it {}"):
     for number, like in (("one", "1"), ("three", FEW), ("six", f"{MORE}, {', '.join(map(str, range(7, 21)))}, lots")):
         LIKE_EDITS[edit.format(number)] = ", ".join(map(edit.format, re.split(r",\s+", like)))
-for number, like in (("one", "1"), ("two", "2"), ("three", f"3, {FEW}"), ("four", "4"), ("five", f"5, six, 6, {MORE}")):
+for number, like in (("one", "1"), ("two", "2"), ("three", f"3, {FEW}"), ("four", "4"), ("five", f"5, six, 6, {MORE}, {', '.join(map(str, range(7, 21)))}")):
     LIKE_EDITS[f"add {number} more ..."] = ", ".join(f"add {x} more ..." for x in re.split(r",\s+", like))
 # Colours of backgrounds alone. Before a thing they are read as a colour that things have.
 BEFORE_THINGS = {
@@ -536,6 +536,7 @@ LIKE_STYLES = {  # what people call them
     "cartoon drawing of": "cartoon illustration of, comic drawing of",
 }
 LIKE_JOINTS = {
+    "above": "on top of, on the top of",
     "next to": "near, by, behind, in front of, close to, around, between",
     "and": "or, wearing, holding, having, riding, chasing, eating, drinking, playing, playing with, reading, kissing, watching",
 }
@@ -603,6 +604,7 @@ def main():
         words, plural = [w for w in read_as[name] if w not in known], data.plural(name)
         near = [k for k in keywords if re.fullmatch("[a-z][a-z -]{1,19}", k) and k not in known and k not in words]
         plurals = [p for w in [name, *words] for p in plurals_of(w) if p not in (w, plural, *known, *words)]
+        plurals += [data.plural(w) for w in LIKE_COLOURED.get(name, [])]
         plurals = list(dict.fromkeys(p for p in plurals if p == plural or p not in meant or meant[p] == {name}))
         same = plural == name
         line = f"{name}, {plural}"
@@ -636,7 +638,7 @@ def main():
     lines += [" = ".join(filter(None, [w, ", ".join(split(like) + ["$"] * (w not in MAY_EDIT))])) for w, like in LIKE_EDITS.items()]
     fillers = [f for f in split(FILLERS) if f not in known] + [f"{a}{m} of" for m in MEDIA for a in ("", "a ", "an ")[: 3 if m[0] in "aeiou" else 2]]
     lines += ["", "# Read as nothing"] + ["= " + ", ".join(fillers[i : i + 8]) for i in range(0, len(fillers), 8)]
-    lines += ["= without ..., no ..., 0 ..., zero ..., not ..., except ..., isn't ..., aren't ..., wasn't ..., doesn't ..., don't ..., won't ..., can't ..., cannot ..., never ..., nor ..., ... or ...", "= *"]
+    lines += ["= without ..., no ..., not ..., except ..., isn't ..., aren't ..., wasn't ..., doesn't ..., don't ..., never ..., nor ..., ... or ...", "= *"]
     pathlib.Path(target).write_text("\n".join(lines) + "\n")
     print(f"{len(things.names)} things, {sum(map(len, read_as.values()))} words read as others, {len(fillers)} as nothing")
 

@@ -132,7 +132,7 @@ static void demo_words(void) {
         {"a car in red without wheels", "an automobile in red", NULL},
         {"a no dogs sign", "a sign", "\"sign\""},
         {"a never ending road", "a motorway", "\"ending\""},
-        /* What is said between two things, and of how many */
+        /* Words between two things, and numbers */
         {"a cat turning into a dog", "a cat and a dog", "\"turning\""},
         {"a rocket to the moon", "a rocket and the crescent moon", NULL},
         {"a bouquet of roses", "a bouquet and a rose", NULL},

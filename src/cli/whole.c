@@ -147,7 +147,7 @@ static void look_at_config(const char *folder, const model_part *part, model_sta
     free(path);
 }
 
-/* What the model was trained for, which is optional, and its list of words. */
+/* lazuli.json, which is optional, and the list of words that it names. */
 static void look_at_training(const char *folder, model_state *state) {
     static const char name[] = "lazuli.json";
     json_t *json = read_json(folder, name);

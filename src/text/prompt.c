@@ -270,7 +270,7 @@ static int thing_after(const lz_vocabulary *w, const piece *p, int k, int n) {
     return i < n && only_spaces_before(&p[i]) && number_of(w, &p[i]) ? i : 0;
 }
 
-/* What a phrase that is known is read as in some places, a thing or something else; NULL: there is none. */
+/* The second meaning of a known phrase, which holds in some places only: a thing, or something else. NULL: it has none. */
 static const lz_phrase *read_elsewhere(const lz_vocabulary *w, const piece *p, bool as_thing) {
     const lz_phrase *now = known(w, p), *next = now ? now + 1 : NULL;
     if (!now || now->meaning != LZ_KNOWN || next == w->phrases + w->n || next->meaning != LZ_READ_AS) return NULL;

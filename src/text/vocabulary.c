@@ -20,8 +20,9 @@
  *   "make it, make the ... = $"         These change a picture, and are said with a reference picture.
  *   "orange ...", and in another line "tangerine, tangerines = orange"      After a number or an article, and without
  *                     what it refers to, it is replaced: "an orange" becomes "a tangerine"; "an orange cat" stays.
- *   "... on ...", and in another line "... above ... = ... on ..."      Before a thing, which is a KNOWN that has a
- *                     plural, it is replaced: "a cat on a chair" becomes "a cat above a chair"; "on red" stays.
+ *   "... on ...", and in another line "... above ... = ... on ..."      Between two things, which are KNOWN that
+ *                     have a plural, it is replaced: "a cat on a chair" becomes "a cat above a chair"; "on red" stays.
+ *   "light blue ...", and in another line "blue ... = light blue ..."      The same before a thing: "a blue chair".
  *
  * All phrases are in one sorted array. Limits: a file of 1 MiB; phrases of 8 words and 127 bytes (longer ones are
  * ignored); an unknown word is reported with its first 39 bytes. */

@@ -13,7 +13,7 @@ const char *lz_vocabulary_text(const lz_vocabulary *w); /* contents of the file,
 /* The prompt with synonyms replaced and meaningless words removed; the caller frees it with lz_host_free. NULL: the
  * prompt is unchanged, or an error, which err then has. */
 char *lz_vocabulary_read(const lz_vocabulary *w, const char *prompt, lz_error *err);
-/* What a prompt shows. */
+/* Facts about a prompt. */
 typedef struct lz_shown {
     int things;   /* KNOWN with a plural, several of one counted once; -1: the list has none */
     bool negates; /* it has negations, which are removed */

@@ -41,12 +41,11 @@ static bool grow_tokens(lz_bpe *bpe) {
     return true;
 }
 
-bool lz_bpe_add_token(lz_bpe *bpe, const char *text, int32_t id) {
+bool lz_bpe_add_token(lz_bpe *bpe, const char *text, size_t n, int32_t id) {
     if (2 * bpe->n_tokens >= bpe->token_slots && !grow_tokens(bpe)) return false;
-    size_t n = strlen(text);
-    char *copy = lz_bump_alloc(&bpe->text, n + 1);
+    char *copy = lz_bump_alloc(&bpe->text, n + 1); /* zeroed */
     if (!copy) return false;
-    memcpy(copy, text, n + 1);
+    memcpy(copy, text, n);
     uint32_t hash = hash_bytes(HASH_START, text, n);
     *free_token_slot(bpe->tokens, bpe->token_slots, hash) = (lz_token){copy, hash, id};
     bpe->n_tokens++;

@@ -29,7 +29,7 @@ typedef struct lz_bpe {
 
 /* ---- filling. Functions that return bool return false if memory runs out. */
 
-bool lz_bpe_add_token(lz_bpe *bpe, const char *text, int32_t id); /* the text must be new */
+bool lz_bpe_add_token(lz_bpe *bpe, const char *text, size_t n, int32_t id); /* the text must be new */
 /* The id of the token whose text is first followed by second (neither contains zero bytes); -1: none. */
 int32_t lz_bpe_find(const lz_bpe *bpe, const char *first, size_t n_first, const char *second, size_t n_second);
 /* Replaces an earlier rule of the pair. */

@@ -20,7 +20,7 @@ static lz_status take_token(lz_tokenizer *t, const char *path, const char *text,
     if (kind == UNUSED || !n) return LZ_OK;
     if (lz_bpe_find(&t->bpe, copy, n, "", 0) >= 0)
         return lz_fail(err, LZ_BAD_FILE, "%s: the token '%s' is there twice", LZ_SHOW_TEXT(path), LZ_SHOW_TEXT(copy));
-    return lz_bpe_add_token(&t->bpe, copy, (int32_t)id) ? LZ_OK : lz_out_of_memory(err, (int64_t)n);
+    return lz_bpe_add_token(&t->bpe, copy, n, (int32_t)id) ? LZ_OK : lz_out_of_memory(err, (int64_t)n);
 }
 
 lz_tokenizer *lz_tokenizer_from_lists(lz_context *ctx, const lz_tokenizer_lists *lists, lz_error *err) {

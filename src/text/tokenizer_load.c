@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "text/json_lists.h"
 #include "text/tokenizer_parts.h"
 
 #define DAMAGED ": the file is damaged, download it again"
@@ -28,7 +29,8 @@ typedef struct source {
     char *path;
     lz_mapping *map;
     json_t *json;
-    lz_error *err; /* never NULL */
+    lz_json_range vocabulary, merges; /* of tokenizer.json, as text, instead of in json */
+    lz_error *err;                    /* never NULL */
 } source;
 
 /* One sentence about the file, and LZ_BAD_FILE. */
@@ -64,16 +66,46 @@ static void close_source(source *s) {
     if (s->path) lz_host_free(s->t->ctx, s->path);
 }
 
-/* The file must hold one JSON object. */
-static lz_status open_json(source *s, lz_tokenizer *t, const char *folder, const char *name, lz_error *err) {
-    if (!open_source(s, t, folder, name, err)) return err->status;
+/* The text must hold one JSON object. */
+static lz_status parse(source *s, const char *text, size_t bytes) {
     json_error_t why;
-    s->json = json_loadb(s->map->data, (size_t)s->map->bytes, JSON_REJECT_DUPLICATES, &why);
-    if (!s->json && json_error_code(&why) == json_error_out_of_memory) return lz_out_of_memory(err, s->map->bytes);
+    s->json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
+    if (!s->json && json_error_code(&why) == json_error_out_of_memory) return lz_out_of_memory(s->err, (int64_t)bytes);
     if (!s->json)
         return BAD(s, "is not valid JSON: line %d, column %d: %s", why.line, why.column, LZ_SHOW_TEXT(why.text));
     if (!json_is_object(s->json)) return BAD(s, "does not hold a JSON object" DAMAGED);
     return LZ_OK;
+}
+
+static lz_status open_json(source *s, lz_tokenizer *t, const char *folder, const char *name, lz_error *err) {
+    return open_source(s, t, folder, name, err) ? parse(s, s->map->data, (size_t)s->map->bytes) : err->status;
+}
+
+static bool is_utf8(lz_json_range r) { return lz_utf8_error(r.begin, (size_t)(r.end - r.begin)) < 0; }
+
+/* Opens tokenizer.json, and leaves its two long lists as text if it can. */
+static lz_status open_lists(source *s, lz_tokenizer *t, const char *folder, const char *name, lz_error *err) {
+    if (!open_source(s, t, folder, name, err)) return err->status;
+    const lz_json_range all = {s->map->data, s->map->data + s->map->bytes}, model = lz_json_member(all, "model");
+    const lz_json_range none = {NULL, NULL}, vocabulary = model.begin ? lz_json_member(model, "vocab") : none,
+                        merges = model.begin ? lz_json_member(model, "merges") : none;
+    if (!vocabulary.begin || !merges.begin || !is_utf8(vocabulary) || !is_utf8(merges)) return LZ_BAD_FILE;
+    bool first = vocabulary.begin < merges.begin;
+    const lz_json_range a = first ? vocabulary : merges, b = first ? merges : vocabulary;
+    const lz_json_range parts[] = {{all.begin, a.begin}, {a.end, b.begin}, {b.end, all.end}};
+    char *rest = lz_host_alloc(t->ctx, (size_t)(all.end - all.begin)), *to = rest;
+    if (!rest) return lz_out_of_memory(err, all.end - all.begin);
+    for (int i = 0; i < 3; i++) {
+        size_t n = (size_t)(parts[i].end - parts[i].begin);
+        memcpy(to, parts[i].begin, n);
+        to += n;
+        if (i < 2) *to++ = '0'; /* a value that nobody asks for */
+    }
+    lz_status status = parse(s, rest, (size_t)(to - rest));
+    lz_host_free(t->ctx, rest);
+    s->vocabulary = vocabulary;
+    s->merges = merges;
+    return status;
 }
 
 static bool is_true(json_t *object, const char *key) { return json_is_true(json_object_get(object, key)); }
@@ -91,6 +123,12 @@ static lz_status check_id(source *s, const char *token, json_int_t id) {
                INT32_MAX - 1);
 }
 
+static lz_status find_bytes(source *s) {
+    int missing = lz_bpe_find_bytes(&s->t->bpe);
+    if (missing >= 0) return BAD(s, "the vocabulary lacks the symbol of byte 0x%02x", (unsigned)missing);
+    return LZ_OK;
+}
+
 /* "token": id, ... */
 static lz_status read_vocabulary(source *s, json_t *vocabulary) {
     if (!json_is_object(vocabulary)) return BAD(s, "has no vocabulary" DAMAGED);
@@ -100,11 +138,25 @@ static lz_status read_vocabulary(source *s, json_t *vocabulary) {
         if (!json_is_integer(id)) return BAD(s, "token '%s' has no number for an id" DAMAGED, LZ_SHOW_TEXT(token));
         lz_status status = check_id(s, token, json_integer_value(id));
         if (status != LZ_OK) return status;
-        if (!lz_bpe_add_token(&s->t->bpe, token, (int32_t)json_integer_value(id))) return lz_out_of_memory(s->err, 0);
+        if (!lz_bpe_add_token(&s->t->bpe, token, strlen(token), (int32_t)json_integer_value(id)))
+            return lz_out_of_memory(s->err, 0);
     }
-    int missing = lz_bpe_find_bytes(&s->t->bpe);
-    if (missing >= 0) return BAD(s, "the vocabulary lacks the symbol of byte 0x%02x", (unsigned)missing);
-    return LZ_OK;
+    return find_bytes(s);
+}
+
+/* The same from the text. */
+static lz_status read_vocabulary_text(source *s) {
+    lz_json_reader r = {.at = s->vocabulary.begin, .end = s->vocabulary.end};
+    int32_t id;
+    if (!lz_json_sign(&r, '{')) return LZ_BAD_FILE;
+    do {
+        if (!lz_json_string(&r) || lz_bpe_find(&s->t->bpe, r.text, r.n, "", 0) >= 0) return LZ_BAD_FILE;
+        size_t n = r.n;
+        const char *text = r.text;
+        if (!lz_json_sign(&r, ':') || !lz_json_id(&r, &id)) return LZ_BAD_FILE;
+        if (!lz_bpe_add_token(&s->t->bpe, text, n, id)) return lz_out_of_memory(s->err, (int64_t)n);
+    } while (lz_json_sign(&r, ','));
+    return lz_json_sign(&r, '}') && lz_json_ends(&r) ? find_bytes(s) : LZ_BAD_FILE;
 }
 
 /* The token spelled first, then second, is missing. */
@@ -152,6 +204,28 @@ static lz_status read_merges(source *s, json_t *merges) {
     return LZ_OK;
 }
 
+/* The same from the text. */
+static lz_status read_merges_text(source *s) {
+    lz_json_reader r = {.at = s->merges.begin, .end = s->merges.end}, left = r;
+    if (!lz_json_sign(&r, '[')) return LZ_BAD_FILE;
+    int32_t rank = 0;
+    do {
+        lz_status status;
+        if (lz_json_sign(&r, '[')) {
+            left = r;
+            if (!lz_json_string(&left)) return LZ_BAD_FILE;
+            r.at = left.at;
+            if (!lz_json_sign(&r, ',') || !lz_json_string(&r) || !lz_json_sign(&r, ']')) return LZ_BAD_FILE;
+            status = add_merge(s, rank++, left.text, left.n, r.text, r.n);
+        } else {
+            if (!lz_json_string(&r)) return LZ_BAD_FILE;
+            status = add_merge_line(s, rank++, r.text, r.n);
+        }
+        if (status != LZ_OK) return status;
+    } while (lz_json_sign(&r, ','));
+    return lz_json_sign(&r, ']') && lz_json_ends(&r) ? LZ_OK : LZ_BAD_FILE;
+}
+
 static lz_status read_merges_txt(source *s) {
     const char *at = s->map->data, *end = at + s->map->bytes;
     if (memchr(at, 0, (size_t)(end - at))) return BAD(s, "is not text" DAMAGED);
@@ -195,7 +269,7 @@ static lz_status add_token(source *s, const char *text, json_int_t id) {
     if (!copy || !grow_added(t)) return lz_out_of_memory(s->err, (int64_t)n);
     memcpy(copy, text, n + 1);
     t->added[t->n_added++] = (lz_added_token){copy, n, (int32_t)id};
-    return known >= 0 || lz_bpe_add_token(&t->bpe, text, (int32_t)id) ? LZ_OK : lz_out_of_memory(s->err, (int64_t)n);
+    return known >= 0 || lz_bpe_add_token(&t->bpe, text, n, (int32_t)id) ? LZ_OK : lz_out_of_memory(s->err, (int64_t)n);
 }
 
 /* {"content": "<|im_start|>", "special": true, "lstrip": false, ...}. Special or not, all are matched; "normalized"
@@ -312,17 +386,19 @@ static lz_status check_post_processor(source *s, json_t *post) {
 
 /* ---- the two forms ----------------------------------------------------------------------------------------------- */
 
-static lz_status load_tokenizer_json(lz_tokenizer *t, const char *folder, const char *name, lz_error *err) {
+/* lists: leaves the long lists as text; then LZ_BAD_FILE may also mean that they need a full parser. */
+static lz_status load_tokenizer_json(lz_tokenizer *t, const char *folder, const char *name, bool lists, lz_error *err) {
     source s;
-    lz_status status = open_json(&s, t, folder, name, err);
+    lz_status status = (lists ? open_lists : open_json)(&s, t, folder, name, err);
     json_t *model = json_object_get(s.json, "model");
     const char *pattern = NULL;
     if (status == LZ_OK) status = check_model(&s, model);
     if (status == LZ_OK) status = read_normalizer(&s, json_object_get(s.json, "normalizer"));
     if (status == LZ_OK) status = read_pre_tokenizer(&s, json_object_get(s.json, "pre_tokenizer"), &pattern);
     if (status == LZ_OK) status = check_post_processor(&s, json_object_get(s.json, "post_processor"));
-    if (status == LZ_OK) status = read_vocabulary(&s, json_object_get(model, "vocab"));
-    if (status == LZ_OK) status = read_merges(&s, json_object_get(model, "merges"));
+    if (status == LZ_OK)
+        status = lists ? read_vocabulary_text(&s) : read_vocabulary(&s, json_object_get(model, "vocab"));
+    if (status == LZ_OK) status = lists ? read_merges_text(&s) : read_merges(&s, json_object_get(model, "merges"));
     if (status == LZ_OK) status = read_added_tokens(&s, json_object_get(s.json, "added_tokens"));
     if (status == LZ_OK) {
         t->splitter = lz_splitter_new(t->ctx, pattern, s.path, err);
@@ -332,12 +408,18 @@ static lz_status load_tokenizer_json(lz_tokenizer *t, const char *folder, const 
     return status;
 }
 
-static lz_status load_vocab_json(lz_tokenizer *t, const char *folder, lz_error *err) {
+static lz_status load_vocab_json(lz_tokenizer *t, const char *folder, bool lists, lz_error *err) {
     source s;
-    lz_status status = open_json(&s, t, folder, "vocab.json", err);
+    lz_status status = lists ? open_source(&s, t, folder, "vocab.json", err) ? LZ_OK : err->status
+                             : open_json(&s, t, folder, "vocab.json", err);
     if (status == LZ_NOT_FOUND)
         lz_fail(err, status, "%s: has neither tokenizer.json nor vocab.json", LZ_SHOW_TEXT(folder));
-    if (status == LZ_OK) status = read_vocabulary(&s, s.json);
+    if (status == LZ_OK && lists) {
+        s.vocabulary = (lz_json_range){s.map->data, s.map->data + s.map->bytes};
+        status = is_utf8(s.vocabulary) ? read_vocabulary_text(&s) : LZ_BAD_FILE;
+    } else if (status == LZ_OK) {
+        status = read_vocabulary(&s, s.json);
+    }
     close_source(&s);
     return status;
 }
@@ -357,8 +439,8 @@ static lz_status load_added_json(lz_tokenizer *t, const char *folder, lz_error *
     return status == LZ_NOT_FOUND ? LZ_OK : status;
 }
 
-static lz_status load_separate_files(lz_tokenizer *t, const char *folder, lz_error *err) {
-    lz_status status = load_vocab_json(t, folder, err);
+static lz_status load_separate_files(lz_tokenizer *t, const char *folder, bool lists, lz_error *err) {
+    lz_status status = load_vocab_json(t, folder, lists, err);
     if (status == LZ_OK) status = load_merges_txt(t, folder, err);
     if (status == LZ_OK) status = load_added_json(t, folder, err);
     if (status != LZ_OK) return status;
@@ -414,16 +496,23 @@ lz_status lz_tokenizer_add_merge(lz_tokenizer *t, const char *path, int32_t rank
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-/* name: of a tokenizer.json. */
+/* name: of a tokenizer.json. lists: as in load_tokenizer_json. */
+static lz_status load_folder(lz_tokenizer *t, const char *folder, const char *name, bool lists, lz_error *err) {
+    lz_status status = load_tokenizer_json(t, folder, name, lists, err);
+    if (status == LZ_NOT_FOUND) status = load_separate_files(t, folder, lists, err);
+    return status == LZ_OK ? load_config(t, folder, err) : status;
+}
+
 static lz_tokenizer *open_folder(lz_context *ctx, const char *folder, const char *name, lz_error *err) {
-    lz_tokenizer *t = lz_tokenizer_begin(ctx, err);
-    if (!t) return NULL;
-    lz_error why = {.status = LZ_OK}; /* a file that need not be there leaves its words in it */
-    lz_status status = load_tokenizer_json(t, folder, name, &why);
-    if (status == LZ_NOT_FOUND) status = load_separate_files(t, folder, &why);
-    if (status == LZ_OK) status = load_config(t, folder, &why);
-    if (status == LZ_OK) why.status = LZ_OK;
-    return lz_tokenizer_end(t, folder, &why, err);
+    for (int lists = 1;; lists--) {
+        lz_tokenizer *t = lz_tokenizer_begin(ctx, err);
+        if (!t) return NULL;
+        lz_error why = {.status = LZ_OK}; /* a file that need not be there leaves its words in it */
+        lz_status status = load_folder(t, folder, name, lists, &why);
+        if (status == LZ_OK) why.status = LZ_OK;
+        if (status != LZ_BAD_FILE || !lists) return lz_tokenizer_end(t, folder, &why, err);
+        lz_tokenizer_free(t); /* a full parser tells what is wrong, if anything is */
+    }
 }
 
 static bool is_file(const char *path) {

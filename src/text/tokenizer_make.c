@@ -20,9 +20,36 @@ static int by_id(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
+static int32_t greatest_id(const lz_bpe *bpe) {
+    int32_t id = 0;
+    for (size_t i = 0; i < bpe->token_slots; i++)
+        if (bpe->tokens[i].text && bpe->tokens[i].id > id) id = bpe->tokens[i].id;
+    return id;
+}
+
+/* seen: a zero bit for each id */
+static bool ids_differ(const lz_bpe *bpe, uint64_t *seen) {
+    for (size_t i = 0; i < bpe->token_slots; i++) {
+        int32_t id = bpe->tokens[i].id;
+        uint64_t bit = UINT64_C(1) << (id % 64);
+        if (!bpe->tokens[i].text) continue;
+        if (seen[id / 64] & bit) return false;
+        seen[id / 64] |= bit;
+    }
+    return true;
+}
+
 /* Checks that no two tokens, from all files, have the same id. */
 static lz_status check_ids_differ(lz_tokenizer *t, const char *folder, lz_error *err) {
     const lz_bpe *bpe = &t->bpe;
+    size_t words = (size_t)greatest_id(bpe) / 64 + 1;
+    if (words <= bpe->n_tokens) { /* usually; then nothing needs sorting */
+        uint64_t *seen = lz_host_alloc(t->ctx, words * sizeof *seen);
+        if (!seen) return lz_out_of_memory(err, (int64_t)(words * sizeof *seen));
+        bool differ = ids_differ(bpe, seen);
+        lz_host_free(t->ctx, seen);
+        if (differ) return LZ_OK;
+    }
     lz_token *sorted = lz_host_alloc(t->ctx, bpe->n_tokens * sizeof *sorted);
     if (!sorted) return lz_out_of_memory(err, (int64_t)(bpe->n_tokens * sizeof *sorted));
     size_t n = 0;

@@ -447,6 +447,7 @@ void queue_kind(const front *f, const job *j, char to[65]);
 int queue_position(front *f, const job *j);     /* from 1; 0: it runs */
 int queue_waiting(front *f, const char *owner); /* jobs; NULL: of all */
 double queue_seconds(front *f, const job *j);   /* until it is done; below 0: unknown */
+double queue_told(front *f, const job *j);      /* the same for clients: unknown while the queue is stopped */
 double queue_left(front *f, const job *j);      /* the same once its turn has come */
 void queue_first(front *f, job *j); /* puts it before the other waiting jobs of its owner, until the server ends */
 void queue_progress(front *f, const seat *s, const json_t *facts); /* the worker told the progress of a picture */

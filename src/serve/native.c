@@ -22,7 +22,7 @@ json_t *job_json(front *f, const job *j) {
         if (!j->pictures[i].removed) json_array_append_new(pictures, picture_json(&j->pictures[i]));
     if (j->code) error = json_pack("{s:s, s:s}", "code", j->code, "message", j->message);
     bool live = j->state == QUEUED || j->state == RUNNING;
-    double left = live ? queue_seconds(f, j) : -1;
+    double left = live ? queue_told(f, j) : -1;
     return json_pack(
         "{s:s, s:s, s:o, s:o, s:o, s:i, s:o, s:o, s:i, s:i, s:i, s:s, s:O, s:o, s:o}", "id", j->id, "status",
         state_names[j->state], "created", time_or_null(j->created), "started", time_or_null(j->started), "completed",

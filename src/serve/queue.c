@@ -285,7 +285,8 @@ void queue_pause(front *f, bool paused) { f->store->kind->pause(f, paused); }
 double queue_seconds(front *f, const job *j) {
     double all = queue_left(f, j);
     if (all < 0 || j->state != QUEUED) return all;
-    if (f->paused) return -1; /* nobody knows how long */
     double before = f->store->kind->seconds_before(f, j);
     return before < 0 ? -1 : all + before;
 }
+
+double queue_told(front *f, const job *j) { return f->paused && j->state == QUEUED ? -1 : queue_seconds(f, j); }

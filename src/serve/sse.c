@@ -145,7 +145,7 @@ static double send_pending(front *f, double now) {
 void stream_comment(stream *s) {
     front *f = s->request->front;
     buffer line = {.data = NULL};
-    double left = s->job ? queue_seconds(f, s->job) : -1;
+    double left = s->job ? queue_told(f, s->job) : -1;
     int position = s->job ? queue_position(f, s->job) : 0;
     if (position && left >= 0)
         buffer_print(&line, ": %d before you, about %.0f s\n\n", position - 1, left);

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "check.h"
 #include "folder.h"
+#include "text/json_lists.h"
 #include "text/tokenizer.h"
 
 /* ---- golden files ------------------------------------------------------------------------------------------------ */
@@ -480,6 +481,122 @@ static void other_spellings(void) {
     lz_close(ctx);
 }
 
+/* ---- the long lists, which are read without a value in memory for each entry --------------------------------------- */
+
+static lz_json_range range_of(const char *text) { return (lz_json_range){text, text + strlen(text)}; }
+
+static void members(void) {
+    static const struct {
+        const char *json, *value; /* of "b"; NULL: none */
+    } cases[] = {
+        {"{\"b\": 1}", "1"},
+        {" {\"a\" : [\"}\", {\"b\": 2}], \"b\":{\"c\":[1,{}]} }", "{\"c\":[1,{}]}"},
+        {"{\"a\":\"\\\"\\\\\",\n\"b\" :\t\"x\\\"]\"\r}", "\"x\\\"]\""},
+        {"{\"b\":[]}", "[]"},
+        {"{\"b\":true,\"b\":2}", "true"}, /* the first */
+        {"{\"a\":-1.5e3,\"b\":null}", "null"},
+        {"{\"a\":1}", NULL},
+        {"{}", NULL},
+        {"", NULL},
+        {"[\"b\",1]", NULL},
+        {"{\"\\u0062\":1,\"b\":2}", NULL}, /* a name with escapes */
+        {"{\"b\" 1}", NULL},
+        {"{\"b\":", NULL},
+        {"{\"b\":[1,2}", "[1,2}"}, /* the reader of the list refuses it */
+        {"{\"b\":[1,2", NULL},
+        {"{\"a\":1 \"b\":2}", NULL},
+        {"{\"a\":\"x\\", NULL},
+        {"{\"b", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *json = cases[i].json, *value = cases[i].value;
+        lz_json_range found = lz_json_member(range_of(json), "b");
+        size_t n = (size_t)(found.end - found.begin);
+        CHECK(value ? found.begin && n == strlen(value) && !memcmp(found.begin, value, n) : !found.begin, "%s", json);
+    }
+}
+
+static void strings_and_ids(void) {
+    static const struct {
+        const char *json, *text; /* NULL: it is left to a full parser */
+    } strings[] = {
+        {"\"\"", ""},
+        {" \"\xc4\xa0the\",", "\xc4\xa0the"},
+        {"\"a\\\"\\\\\\/\\b\\f\\n\\r\\t\"", "a\"\\/\b\f\n\r\t"},
+        {"\"\\u0041\\u00E9\\u20ac\"", "A\xc3\xa9\xe2\x82\xac"},
+        {"\"\\u0000\"", NULL},
+        {"\"\\ud83d\\ude00\"", NULL},
+        {"\"\\u12\"", NULL},
+        {"\"\\u12g4\"", NULL},
+        {"\"\\x\"", NULL},
+        {"\"\\", NULL},
+        {"\"a\\\"", NULL},
+        {"\"a\nb\"", NULL},
+        {"\"\\t\nb\"", NULL},
+        {"\"a", NULL},
+        {"a", NULL},
+        {"", NULL},
+    };
+    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) {
+        lz_json_range at = range_of(strings[i].json);
+        lz_json_reader r = {.at = at.begin, .end = at.end};
+        bool read = lz_json_string(&r), same = strings[i].text && r.n == strlen(strings[i].text);
+        CHECK(read == (strings[i].text != NULL), "%s", strings[i].json);
+        if (read) CHECK(same && memcmp(r.text, strings[i].text, r.n) == 0, "%s", strings[i].json);
+    }
+    char long_one[600];
+    memset(long_one, 'a', sizeof long_one);
+    memcpy(long_one, "\"\\n", 3);
+    for (size_t n = 250; n < 270; n++) { /* characters before the quotation mark at the end */
+        long_one[n] = '"';
+        lz_json_reader r = {.at = long_one, .end = long_one + n + 1};
+        bool read = lz_json_string(&r);
+        CHECK(!read || (r.n == n - 2 && r.text[0] == '\n' && r.at == r.end), "%zu", n);
+        CHECK(read || n - 2 + 4 > sizeof r.copy, "%zu", n);
+        long_one[n] = 'a';
+    }
+    static const char *const refused[] = {"", "-1", "01", "1.0", "1e3", "1234567890", "1]", "x", "1", "+1", "\"1\""};
+    lz_json_reader r;
+    int32_t id;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        lz_json_range at = range_of(refused[i]);
+        r = (lz_json_reader){.at = at.begin, .end = at.end};
+        CHECK(!lz_json_id(&r, &id), "%s", refused[i]);
+    }
+    lz_json_range numbers = range_of("0, 7 ,999999999}");
+    r = (lz_json_reader){.at = numbers.begin, .end = numbers.end};
+    CHECK(lz_json_id(&r, &id) && id == 0 && lz_json_sign(&r, ','));
+    CHECK(lz_json_id(&r, &id) && id == 7 && lz_json_sign(&r, ','));
+    CHECK(lz_json_id(&r, &id) && id == 999999999 && lz_json_sign(&r, '}') && lz_json_ends(&r));
+}
+
+static long long values;
+static void *count_values(size_t bytes) {
+    values++;
+    return malloc(bytes);
+}
+
+/* tests/data/tokenizer has 838 tokens and 582 merges. */
+static void few_values(void) {
+    lz_context *ctx = lz_open(.threads = 1);
+    lz_error err = {.status = LZ_OK};
+    json_set_alloc_funcs(count_values, free);
+    for (int separate = 0; separate < 2; separate++) {
+        values = 0;
+        lz_tokenizer *t = lz_tokenizer_open(ctx, test_data(separate ? "tokenizer/separate" : "tokenizer"), &err);
+        CHECK(t && values < 500, "%s: %lld values", err.text, values);
+        lz_tokenizer_free(t);
+    }
+    json_set_alloc_funcs(malloc, free);
+    lz_close(ctx);
+}
+
+static void long_lists(void) {
+    members();
+    strings_and_ids();
+    few_values();
+}
+
 /* ---- memory runs out --------------------------------------------------------------------------------------------- */
 
 static void failing_memory(void) {
@@ -510,5 +627,5 @@ TEST_MAIN({"tokenizer: small, golden", small_golden}, {"tokenizer: Qwen3, golden
           {"tokenizer: Qwen3, whole, golden", whole_qwen_golden}, {"tokenizer: bad text", bad_text},
           {"tokenizer: long words", long_words}, {"tokenizer: threads", threads},
           {"tokenizer: hostile tokenizer.json", hostile_json},
-          {"tokenizer: hostile separate files", hostile_separate_files},
+          {"tokenizer: hostile separate files", hostile_separate_files}, {"tokenizer: long lists", long_lists},
           {"tokenizer: other spellings", other_spellings}, {"tokenizer: failing memory", failing_memory})

@@ -134,14 +134,14 @@ def test_first(s, t):
 
     # The preview changes while the picture forms.
     t.click("#more-open")
-    set_field(t, "steps", 60)
+    set_field(t, "steps", 180)
     t.js("""window.seen = new Set(); window.texts = new Set(); window.watcher = setInterval(() => {
         const e = document.querySelector('#frames .forming'); if (e?.src && !e.hidden) window.seen.add(e.src);
         if (!document.getElementById('progress').hidden) window.texts.add(document.getElementById('stage-text').textContent); }, 20)""")
     make(t, "a cat")
     seen, texts = t.js("clearInterval(window.watcher) ?? [window.seen.size, [...window.texts]]")
     check(seen >= 3, "the preview changes", seen)
-    check(any(re.match(r"Step \d+ of 60", text) for text in texts), "the step is told", texts)
+    check(any(re.match(r"Step \d+ of 180", text) for text in texts), "the step is told", texts)
     set_field(t, "steps", "")
 
     # The seed of the first picture, fixed, gives the same bytes.

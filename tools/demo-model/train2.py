@@ -40,7 +40,8 @@ ROWS = 768 * (256 + model.SECOND_LENGTH)  # of a batch: the tokens of all its pi
 
 def latents(pool, painter, deck, vae) -> dict:
     """(bucket, kind) -> z [n,L,C], before [n,L,C] (edits), ids, lengths. Made once on a machine, in --pool-seconds."""
-    path = piece.WORK / f"pool-{piece.A.pool_seed}-{piece.A.focus:g}-{piece.A.edits:g}-{piece.A.translate:g}.pt"
+    a = piece.A
+    path = piece.WORK / f"pool-{'-'.join([f'{x:g}' for x in (a.pool_seed, a.focus, a.edits, a.translate)] + a.styles)}.pt"
     if path.exists():
         return torch.load(path, map_location=piece.DEVICE, weights_only=False)
     n = 64 if piece.A.smoke else 4000 if piece.A.quick else piece.A.pool
@@ -333,7 +334,7 @@ def prepare():
     )
     out = None
     if piece.A.translate > 0:
-        side = 32 if piece.A.smoke else 256
+        side = 32 if piece.A.smoke else 192
         index, pixels, out = translate.fill(rows, index, pixels, piece.DEVICE, piece.A.translate, side, lambda row: log(**row))
     painter = paint.Painter(pixels, piece.DEVICE)
     deck = painter.deck(rows, index)
@@ -422,6 +423,7 @@ if __name__ == "__main__":
     for name, default in dict(pool=240000, rows=ROWS).items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--pool-seconds", type=float, default=80)
+    parser.add_argument("--styles", nargs="*", default=[], metavar="STYLE=FACTOR", help="how often a style is drawn, times this")
     parser.add_argument("--until", type=float, help="the base ends at this time (seconds since 1970), instead of after --base minutes")
     parser.add_argument("--kernels", action="store_true", help="leave compiled kernels in --out, for the next machine")
     parser.add_argument("--pool-seed", type=int, default=1, help="another number: other scenes")
@@ -437,6 +439,8 @@ if __name__ == "__main__":
     if A.smoke:
         A.compile, A.vae, A.base, A.distil, A.translate = False, 1.0, 1.0, 1.0, 0.05
         scenes.BUCKETS = scenes.EDIT_BUCKETS = {(4, 4): 0.7, (4, 8): 0.3}
+    for style, factor in (words.split("=") for words in A.styles):
+        data.STYLES[style] = data.STYLES[style][0] * float(factor), data.STYLES[style][1]
     for shares, which in ((scenes.SHARES, "single"), (scenes.BUCKETS, (16, 16))):
         if which in shares:
             shares[which] *= A.focus  # --focus 3: 84 % single things instead of 63 %, 73 % at 256x256 instead of 48 %

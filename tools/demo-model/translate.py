@@ -1,8 +1,8 @@
 """Draws things in styles in which they are not to be seen, from their drawings in other styles.
 
-The 3-D, the flat and the line drawings of Fluent have the same outlines, so a small U-Net learns to turn one into another. It
-never sees a drawing of a held-out pair. `train2.py --translate MINUTES` trains it first, and the scenes then have its drawings
-where there is none, or only one that is held out.
+The 3-D, the flat and the line drawings of Fluent have the same outlines, so a small U-Net learns to draw one from the others. The
+drawings of Noto, which have other outlines, tell it colours. It never sees a drawing of a held-out pair. `train2.py --translate MINUTES`
+trains it first, and the scenes then have its drawings where there is none, or only one that is held out.
 
     python tools/demo-model/translate.py check .demo-cache WORK tools/demo-model/judge.safetensors [MINUTES [SIDE]]
 
@@ -23,7 +23,7 @@ from torch import nn
 import data
 import paint
 
-FAMILY = [data.NAMES.index(s) for s in ("fluent-flat", "fluent-3d", "fluent-line")]  # the best source comes first
+FAMILY = [data.NAMES.index(s) for s in ("fluent-flat", "fluent-3d", "fluent-line")]  # what it draws
 WIDTHS = (24, 48, 96, 128, 160)
 
 
@@ -38,16 +38,17 @@ class Block(nn.Module):
 
 
 class Translator(nn.Module):
-    """[B,4,H,W] premultiplied, and the number in FAMILY of the style to draw [B] -> [B,4,H,W]"""
+    """Drawings in all styles, premultiplied, zero where there is none [B,4*styles,H,W], and the style to draw [B] -> [B,4,H,W]"""
 
     def __init__(self):
         super().__init__()
-        self.first, self.last = nn.Conv2d(4 + len(FAMILY), WIDTHS[0], 3, 1, 1), nn.Conv2d(WIDTHS[0], 4, 1)
+        styles = len(data.NAMES)
+        self.first, self.last = nn.Conv2d(5 * styles, WIDTHS[0], 3, 1, 1), nn.Conv2d(WIDTHS[0], 4, 1)
         self.down = nn.ModuleList(Block(WIDTHS[max(k - 1, 0)], w) for k, w in enumerate(WIDTHS))
         self.up = nn.ModuleList(Block(w + WIDTHS[k + 1], w) for k, w in enumerate(WIDTHS[:-1]))
 
     def forward(self, x, style):
-        planes = F.one_hot(style, len(FAMILY)).to(x.dtype)[:, :, None, None].expand(-1, -1, *x.shape[2:])
+        planes = F.one_hot(style, len(data.NAMES)).to(x.dtype)[:, :, None, None].expand(-1, -1, *x.shape[2:])
         h, kept = self.first(torch.cat([x, planes], 1)), []
         for k, block in enumerate(self.down):
             h = block(F.avg_pool2d(h, 2) if k else h)
@@ -69,7 +70,7 @@ def premultiplied(pixels, numbers, side: int, device: str):
 
 
 def moved(x):
-    """[B,8,H,W]: the same random turn, size and place for both drawings, half of them mirrored"""
+    """The same random turn, size and place for all drawings of a thing, half of them mirrored"""
     n, device = len(x), x.device
     angle, size = 0.12 * torch.randn(n, device=device), 1 + 0.1 * torch.randn(n, device=device)
     mirror = torch.where(torch.rand(n, device=device) < 0.5, -1.0, 1.0)
@@ -82,19 +83,23 @@ def moved(x):
 
 def train(pixels, index, out, device: str, minutes: float, side: int, batch: int = 32, say=print) -> Translator:
     net = Translator().to(device).to(memory_format=torch.channels_last)
-    optimiser, start, step, place, used = torch.optim.AdamW(net.parameters(), 2e-3, weight_decay=0.01), time.time(), 0, {}, []
-    pairs = []
-    for thing in range(len(index)):
-        seen = [k for k, s in enumerate(FAMILY) if index[thing, s] >= 0 and not out[thing, s]]
-        for k in seen:
-            place[thing, k] = len(used)
-            used.append(index[thing, FAMILY[k]])
-        pairs += [(place[thing, a], place[thing, b], b) for a in seen for b in seen if a != b]
-    drawings, pairs = premultiplied(pixels, np.array(used), side, device), torch.tensor(pairs, device=device)
+    optimiser, start, step = torch.optim.AdamW(net.parameters(), 2e-3, weight_decay=0.01), time.time(), 0
+    seen = (index >= 0) & ~out
+    place = np.full(index.shape, seen.sum())  # the last is no drawing
+    place[seen] = np.arange(seen.sum())
+    drawings = premultiplied(pixels, index[seen], side, device)
+    drawings, place = torch.cat([drawings, torch.zeros_like(drawings[:1])]), torch.from_numpy(place).to(device)
+    targets = [(t, s) for t, s in np.argwhere(seen) if s in FAMILY and seen[t].sum() > 1]
+    targets += [(t, s) for t, s in targets if data.NAMES[s] == "fluent-line"]  # the hardest style, twice
+    targets = torch.tensor(np.array(targets), device=device)
     while (progress := (time.time() - start) / 60 / minutes) < 1:
         optimiser.param_groups[0]["lr"] = 2e-3 * min(1, (step + 1) / 100) * (1 - progress)
-        source, target, style = pairs[torch.randint(len(pairs), (batch,), device=device)].T
-        x, y = moved(torch.cat([drawings[source], drawings[target]], 1).float() / 255).chunk(2, 1)
+        thing, style = targets[torch.randint(len(targets), (batch,), device=device)].T
+        sources, target = place[thing], place[thing, style]
+        left = (torch.rand(sources.shape, device=device) < 0.5) & (torch.rand(batch, 1, device=device) < 0.5)  # half have all
+        sources[left | (sources == target[:, None])] = len(drawings) - 1
+        both = drawings[torch.cat([sources, target[:, None]], 1)].flatten(1, 2).float() / 255
+        x, y = moved(both).split([both.shape[1] - 4, 4], 1)
         with torch.autocast(device, torch.bfloat16):
             made = net(x.contiguous(memory_format=torch.channels_last), style)
         d = made.float() - y
@@ -111,24 +116,22 @@ def train(pixels, index, out, device: str, minutes: float, side: int, batch: int
 
 
 def holes(index, out) -> list:
-    """(thing, style, style of the source) of what can be drawn: there is no drawing, or only one that is held out"""
-    found = []
-    for thing, s in np.argwhere((index < 0) | out):
-        sources = [k for k in FAMILY if k != s and index[thing, k] >= 0 and not out[thing, k]]
-        if s in FAMILY and sources:
-            found.append((thing, s, sources[0]))
-    return found
+    """(thing, style) of what can be drawn: there is no drawing, or only one that is held out, but one of the family is seen"""
+    seen = (index >= 0) & ~out
+    return [(t, s) for t, s in np.argwhere(~seen) if s in FAMILY and seen[t, FAMILY].any()]
 
 
 @torch.no_grad()
-def draw(net: Translator, pixels, index, todo: list, side: int, device: str) -> np.ndarray:
+def draw(net: Translator, pixels, index, out, todo: list, side: int, device: str) -> np.ndarray:
     """-> [n,H,W,4] u8 of the size of the drawings"""
     parts, size = [pixels[:0]], pixels.shape[1]
     for i in range(0, len(todo), 32):
-        x = premultiplied(pixels, np.array([index[t, a] for t, _, a in todo[i : i + 32]]), side, device).float() / 255
-        style = torch.tensor([FAMILY.index(s) for _, s, _ in todo[i : i + 32]], device=device)
+        things, styles = np.array(todo[i : i + 32]).T
+        seen = (index[things] >= 0) & ~out[things]
+        x = torch.zeros(*seen.shape, 4, side, side, device=device)
+        x[torch.from_numpy(seen).to(device)] = premultiplied(pixels, index[things][seen], side, device).float() / 255
         with torch.autocast(device, torch.bfloat16):
-            y = net(x.contiguous(memory_format=torch.channels_last), style)
+            y = net(x.flatten(1, 2).contiguous(memory_format=torch.channels_last), torch.from_numpy(styles).to(device))
         y = F.interpolate(y.float().clamp(0, 1), (size, size), mode="bicubic").clamp(0, 1)
         y[:, :3] /= y[:, 3:].clamp_min(0.02)
         parts.append((255 * y.clamp(0, 1)).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy())
@@ -139,10 +142,10 @@ def fill(rows: list, index, pixels, device: str, minutes: float, side: int = 256
     """-> index and pixels with the drawings that were made, and the held-out pairs that are left"""
     out = data.held_out_pairs(rows, index)
     todo = holes(index, out)
-    made = draw(train(pixels, index, out, device, minutes, side, say=say), pixels, index, todo, side, device)
+    made = draw(train(pixels, index, out, device, minutes, side, say=say), pixels, index, out, todo, side, device)
     index, out = index.copy(), out.copy()
-    for k, (thing, s, _) in enumerate(todo):
-        index[thing, s], out[thing, s] = len(pixels) + k, False
+    for k, hole in enumerate(todo):
+        index[hole], out[hole] = len(pixels) + k, False
     say(dict(stage="translate", drawings=len(todo), held_out=int(out.sum())))
     return index, np.concatenate([pixels, made]), out
 
@@ -160,8 +163,8 @@ def check(cache: pathlib.Path, work: pathlib.Path, weights: str, minutes: float,
     rows, index, pixels = paint.drawings(cache, work, 256, workers=16)
     out, found = data.held_out_pairs(rows, index), judge.load(weights)[0]
     net = train(pixels, index, out, device, minutes, side, 32 if device == "cuda" else 16)
-    todo = [hole for hole in holes(index, out) if out[hole[:2]]]
-    made, real = draw(net, pixels, index, todo, side, device), pixels[[index[t, s] for t, s, _ in todo]]
+    todo = [hole for hole in holes(index, out) if out[hole]]
+    made, real = draw(net, pixels, index, out, todo, side, device), pixels[[index[hole] for hole in todo]]
 
     def on_white(p):
         a = p[..., 3:].astype(np.float32) / 255

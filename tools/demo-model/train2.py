@@ -423,7 +423,7 @@ if __name__ == "__main__":
     for name, default in dict(pool=240000, rows=ROWS).items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--pool-seconds", type=float, default=80)
-    parser.add_argument("--styles", nargs="*", default=[], metavar="STYLE=FACTOR", help="how often a style is drawn, times this")
+    parser.add_argument("--styles", nargs="*", default=[], metavar="STYLE=FACTOR", help="draw a style FACTOR times as often")
     parser.add_argument("--until", type=float, help="the base ends at this time (seconds since 1970), instead of after --base minutes")
     parser.add_argument("--kernels", action="store_true", help="leave compiled kernels in --out, for the next machine")
     parser.add_argument("--pool-seed", type=int, default=1, help="another number: other scenes")
@@ -439,7 +439,10 @@ if __name__ == "__main__":
     if A.smoke:
         A.compile, A.vae, A.base, A.distil, A.translate = False, 1.0, 1.0, 1.0, 0.05
         scenes.BUCKETS = scenes.EDIT_BUCKETS = {(4, 4): 0.7, (4, 8): 0.3}
-    for style, factor in (words.split("=") for words in A.styles):
+    for word in A.styles:
+        style, _, factor = word.partition("=")
+        if style not in data.STYLES or not factor.replace(".", "", 1).isdigit():
+            parser.error(f"--styles {word}: not of the form STYLE=FACTOR, STYLE one of {', '.join(data.NAMES)}")
         data.STYLES[style] = data.STYLES[style][0] * float(factor), data.STYLES[style][1]
     for shares, which in ((scenes.SHARES, "single"), (scenes.BUCKETS, (16, 16))):
         if which in shares:

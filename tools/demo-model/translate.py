@@ -138,7 +138,7 @@ def draw(net: Translator, pixels, index, out, todo: list, side: int, device: str
     return np.concatenate(parts)
 
 
-def fill(rows: list, index, pixels, device: str, minutes: float, side: int = 256, say=print):
+def fill(rows: list, index, pixels, device: str, minutes: float, side: int, say):
     """-> index and pixels with the drawings that were made, and the held-out pairs that are left"""
     out = data.held_out_pairs(rows, index)
     todo = holes(index, out)

@@ -59,6 +59,7 @@ class Deck:
         self.names = captions.Names(rows)
         self.index, self.tintable, self.own = index, tintable, own
         self.out = data.held_out_pairs(rows, index)
+        self.trained = (index >= 0) & ~self.out  # what may be in scenes for training; train2.py adds what translate.py draws
         self.weights = np.array([data.GROUPS.get(r["group"], 1.0) for r in rows])
         self.weights *= np.where(self.names.everyday, 1.5, 1.0)
         self.cumulative = np.cumsum(self.weights * (index >= 0).any(1))
@@ -72,7 +73,7 @@ class Deck:
                 if style is not None
                 else r.choices(range(len(data.NAMES)), [data.STYLES[n][0] for n in data.NAMES])[0]
             )
-            if self.index[thing, s] >= 0 and bool(self.out[thing, s]) == out:
+            if (self.out if out else self.trained)[thing, s]:
                 return thing, s
         raise RuntimeError("no such drawing")
 
@@ -151,7 +152,7 @@ def change(r: random.Random, deck: Deck, s: dict):
             fine = [
                 n
                 for k, n in enumerate(data.NAMES)
-                if n != s["style"] and deck.index[thing, k] >= 0 and not deck.out[thing, k]
+                if n != s["style"] and deck.trained[thing, k]
             ]
             if s["tints"][0]:
                 fine = [n for n in fine if n != "fluent-line" and deck.can_tint(thing, n)]

@@ -21,7 +21,7 @@ run() { # LOG SCRIPT ARGUMENT...
     python3 "$here/$1" "${@:2}" >"$log" 2>&1
 }
 
-run warm train2.py --warm --rows 24000 --cache "$cache" --work "$work/warm" &
+run warm train2.py --warm --cache "$cache" --work "$work/warm" &
 run drawings paint.py render "$cache" "$work"
 until=$(awk "BEGIN { printf \"%.0f\", $start + 60 * ($minutes - $distil) - 110 }") # a LoRA takes 90 seconds
 run train train2.py --base 1 --until "$until" --distil "$distil" --cache "$cache" --work "$work" --out "$out" "$@" || {

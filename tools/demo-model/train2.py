@@ -10,6 +10,7 @@ kernels stay in <work>, so a piece on the same machine starts sooner.
 
 import argparse
 import copy
+import itertools
 import os
 import pathlib
 import random
@@ -18,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import torch
+from torch._dynamo.utils import counters
 
 import data
 import model
@@ -83,7 +85,7 @@ def latents(pool, painter, deck, vae) -> dict:
         deviation=some.std().item(),
         said=said[:24],
     )
-    if not piece.A.smoke:
+    if not piece.A.smoke and not piece.A.until:  # second.sh has no second use for them
         torch.save(found, path)
     return found
 
@@ -102,9 +104,9 @@ def unseen_captions(pool, deck) -> dict:
 
 
 def random_latents(n: int = 2000) -> dict:
-    """A pool of noise in a few sizes, with which --warm compiles the kernels of all stages"""
+    """A pool of noise in all sizes, with which --warm compiles the kernels of all stages"""
     tokens, found = model.SECOND["in_channels"], {}
-    for bucket, kind in (((16, 16), "plain"), ((8, 16), "plain"), ((24, 16), "plain"), ((16, 16), "edit")):
+    for bucket, kind in [(b, "plain") for b in scenes.BUCKETS] + [(b, "edit") for b in scenes.EDIT_BUCKETS]:
         z = torch.randn(n, bucket[0] * bucket[1], tokens, device=piece.DEVICE).bfloat16()
         ids = torch.randint(2000, (n, 3, model.SECOND_LENGTH), device=piece.DEVICE)
         here = found[bucket, kind] = dict(z=z, ids=ids, lengths=torch.randint(8, 40, (n, 3), device=piece.DEVICE))
@@ -125,10 +127,10 @@ class Batches:
             self.size[bucket, kind] = 2 if piece.A.smoke else max(16, piece.A.rows // rows // 16 * 16)
             self.rope[bucket, kind] = transformer.rope(model.SECOND_LENGTH, bucket, references, piece.DEVICE)
             odds.append(len(found[bucket, kind]["z"]) / self.size[bucket, kind])
-        self.odds = odds
+        self.odds, self.turn = odds, itertools.cycle(self.keys)
 
     def draw(self):
-        key = random.choices(self.keys, self.odds)[0]
+        key = next(self.turn) if piece.A.warm else random.choices(self.keys, self.odds)[0]
         return key, torch.randint(len(self.found[key]["z"]), (self.size[key],), device=piece.DEVICE)
 
 
@@ -197,7 +199,7 @@ def train_base(text, transformer, found, vae, examples):
             saved = time.time()
             keep(averages[0].average, "text")
             keep(averages[1].average, "transformer")
-    log(stage="base", done=time_.step, each=time_.each())
+    log(stage="base", done=time_.step, each=time_.each(), graphs=dict(counters["inductor"]))
     text, transformer = (rounded(a.average) for a in averages)
     keep(text, "text")
     keep(transformer, "transformer")
@@ -305,7 +307,7 @@ def distil(text_encoder, teacher, found, unseen, vae, minutes, examples):
         if time.time() - saved > 60:
             saved = time.time()
             keep(average.average, "student")
-    log(stage="distil", done=time_.step, each=time_.each())
+    log(stage="distil", done=time_.step, each=time_.each(), graphs=dict(counters["inductor"]))
     student = rounded(average.average)
     keep(student, "student")
     if examples is not None:
@@ -332,14 +334,14 @@ def prepare():
         40 if piece.A.smoke else None,
         2 if piece.A.smoke else 16,
     )
-    out = None
+    real = index
     if piece.A.translate > 0:
         side = 32 if piece.A.smoke else 192
-        index, pixels, out = translate.fill(rows, index, pixels, piece.DEVICE, piece.A.translate, side, lambda row: log(**row))
+        index, pixels = translate.fill(rows, index, pixels, piece.DEVICE, piece.A.translate, side, lambda row: log(**row))
     painter = paint.Painter(pixels, piece.DEVICE)
     deck = painter.deck(rows, index)
-    if out is not None:
-        deck.out = out
+    deck.out = data.held_out_pairs(rows, real)
+    deck.trained = (index >= 0) & ~(deck.out & (index == real))  # no real drawing of a held-out pair
     log(
         drawings=len(pixels),
         on_gpu=torch.cuda.memory_allocated() / 1e9 if piece.DEVICE == "cuda" else 0,

@@ -34,7 +34,7 @@ tells 1 'not trained for pictures of 16 x 16, so this one may be poor; the neare
 # A picture names the version of its model, and settings of another version are not repeated without a word
 absolute=$(realpath $lazuli)
 try_match 0 '^version +1$' $lazuli info -m "$work/own"
-try_match 0 '^ "version": "3"' $lazuli info -m models/demo --json
+try_match 0 '^ "version": "4"' $lazuli info -m models/demo --json
 try_match 0 '^ "version": null' $lazuli info -m $flux/A --json
 try_match 0 '^model-version 1$' $lazuli info "$work/fox.png"
 cd "$work"

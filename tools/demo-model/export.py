@@ -200,7 +200,7 @@ def main():
         import scenes
 
         sizes = [[16 * w, 16 * h] for h, w in scenes.BUCKETS]  # sixteen, the most that Lazuli reads
-        trained = dict(version="3", sizes=sizes, references=1, things=2, start_images=True, words="words.txt")
+        trained = dict(version="4", sizes=sizes, references=1, things=2, start_images=True, words="words.txt")
         lines = [f'  "{key}": {json.dumps(value)}' for key, value in trained.items()]
         (to / "lazuli.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
     size = sum(f.stat().st_size for f in to.rglob("*") if f.is_file())

@@ -23,7 +23,7 @@ from torch import nn
 import data
 import paint
 
-FLUENT, NOTO = ([k for k, s in enumerate(data.NAMES) if s.startswith(maker)] for maker in ("fluent", "noto"))
+FAMILY = [data.NAMES.index(s) for s in ("fluent-flat", "fluent-3d", "fluent-line")]  # what it draws; Noto's would be blurred
 WIDTHS = (24, 48, 96, 128, 160)
 
 
@@ -89,7 +89,7 @@ def train(pixels, index, out, device: str, minutes: float, side: int, batch: int
     place[seen] = np.arange(seen.sum())
     drawings = premultiplied(pixels, index[seen], side, device)
     drawings, place = torch.cat([drawings, torch.zeros_like(drawings[:1])]), torch.from_numpy(place).to(device)
-    targets = [(t, s) for t, s in np.argwhere(seen) if seen[t].sum() > 1]
+    targets = [(t, s) for t, s in np.argwhere(seen) if s in FAMILY and seen[t].sum() > 1]
     targets += [(t, s) for t, s in targets if data.NAMES[s] == "fluent-line"]  # the hardest style, twice
     targets = torch.tensor(np.array(targets), device=device)
     while (progress := (time.time() - start) / 60 / minutes) < 1:
@@ -116,12 +116,9 @@ def train(pixels, index, out, device: str, minutes: float, side: int, batch: int
 
 
 def holes(index, out) -> list:
-    """(thing, style) of what can be drawn: there is no drawing, or only one that is held out, but another one of the maker is
-    seen. Of Noto only the held-out ones: its classic drawings of 414 things do not exist, and from the new ones they are blurred"""
+    """(thing, style) of what can be drawn: there is no drawing, or only one that is held out, but one of the family is seen"""
     seen = (index >= 0) & ~out
-    return [
-        (t, s) for maker in (FLUENT, NOTO) for t, s in np.argwhere(~seen) if s in maker and seen[t, maker].any() and (maker is FLUENT or out[t, s])
-    ]
+    return [(t, s) for t, s in np.argwhere(~seen) if s in FAMILY and seen[t, FAMILY].any()]
 
 
 @torch.no_grad()
@@ -173,7 +170,7 @@ def check(cache: pathlib.Path, work: pathlib.Path, weights: str, minutes: float,
         a = p[..., 3:].astype(np.float32) / 255
         return np.pad((p[..., :3] * a + 255 * (1 - a)).astype(np.uint8), ((0, 0), (24, 24), (24, 24), (0, 0)), constant_values=255)
 
-    for s in FLUENT + NOTO:
+    for s in FAMILY:
         here = [k for k, hole in enumerate(todo) if hole[1] == s]
         named = [judge.name(found, on_white(p[here])).argmax(1).numpy() == [todo[k][0] for k in here] for p in (real, made)]
         print(f"{data.NAMES[s]}: {len(here)} held-out drawings, real {named[0].mean():.1%} named, made {named[1].mean():.1%}")

@@ -4,8 +4,8 @@
     python tools/demo-model/train2.py --vae 2.5 --base 3 --out OUT               a piece on a GPU; second.sh has a whole training
 
 A piece takes <work>/weights if they exist, else <cache>/weights (paint.py pack: the first edition). It leaves text,
-transformer, vae (and student) in bf16 there and in --out, every minute too. Drawings, latents and compiled
-kernels stay in <work>, so a piece on the same machine starts sooner.
+transformer, vae (and student) in bf16 there and in --out, every minute too. Drawings, compiled
+kernels and, without --until, latents stay in <work>, so a piece on the same machine starts sooner.
 """
 
 import argparse

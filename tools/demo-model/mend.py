@@ -66,7 +66,7 @@ class Walks:
         batch = max(2, batch * 256 // self.tokens)
         k, level = torch.randint(len(self.said), (batch,)), torch.randint(len(self.stops) - 1, (batch,))
         a, b = (torch.tensor(self.stops)[level + i] for i in (0, 1))
-        x, y = (self.states[k, level + i].float() for i in (0, 1))
+        x, y = (self.states[k, level + i] for i in (0, 1))
         v = student(x, a, self.said[k], rope=self.rope)
         return (v - (x - y) / (a - b)[:, None, None]).square().mean()
 
@@ -98,21 +98,23 @@ def main():
             mended.append((share, Walks(text, student, tokenizer, heard[:n], said[:n], (16, 16), count)))
             heard, said = heard[n:], said[n:]
             for bucket, part in KEEP.items():
-                mine = others[: int(len(others) * share * part)]
+                mine = others[: max(1, int(len(others) * share * part))]
                 others = others[len(mine) :] + mine
                 kept.append((share * part, Walks(text, student, tokenizer, mine, mine, bucket, count)))
     print(json.dumps(dict(pairs=pairs, examples=examples, seconds=round(time.time() - start))), flush=True)
     if a.more:
-        student.load_state_dict(export.load_parts(a.more, "student"))
+        if not (state := export.load_parts(a.more, "student")):
+            raise SystemExit(f"mend.py: no student in {a.more}")
+        student.load_state_dict(state)
     student.requires_grad_(True)
     optimiser = torch.optim.AdamW(student.parameters(), lr=a.lr, betas=(0.9, 0.98), weight_decay=0.0)
     start, step, progress, seen = time.time(), 0, 0.0, []
     while progress < 1:
         losses = []
-        for walks, share in ((mended, 1 - a.keep), (kept, a.keep)):
+        for walks, part in ((mended, 1 - a.keep), (kept, a.keep)):
             which = random.choices(walks, [share for share, _ in walks])[0][1]
             with half:
-                losses.append(which.loss(student, int(a.batch * share)))
+                losses.append(which.loss(student, int(a.batch * part)))
         optimiser.zero_grad(set_to_none=True)
         sum(losses).backward()
         torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
@@ -122,7 +124,7 @@ def main():
         if step % 25 == 0:
             print(json.dumps(dict(step=step, loss=np.mean(seen, 0).round(4).tolist(), seconds=round(time.time() - start))), flush=True)
             seen = []
-    export.save_parts({k: v.bfloat16() for k, v in student.state_dict().items()}, a.out, "student")
+    export.save_parts(student.state_dict(), a.out, "student")
 
 
 if __name__ == "__main__":
